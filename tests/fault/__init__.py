@@ -1,0 +1,1 @@
+"""What goes wrong: failing file systems, killed processes, full disks, torn tails."""

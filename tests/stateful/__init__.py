@@ -1,0 +1,1 @@
+"""Hypothesis machines: the log against a list, the host against a model."""
