@@ -1,0 +1,178 @@
+"""The seams: what the runtime asks of storage, of an agent and of whoever authenticates (design.md, Seams).
+
+Errors of storage are `StorageUnavailable` and `StorageFull` (errors.py) everywhere: no OSError passes a port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from zhin_host.clock import SessionId
+
+if TYPE_CHECKING:
+    from zhin_host.turn import Turn
+
+MARK_RUNNING: Final = "running"
+MARK_STOPPED: Final = "stopped"
+
+
+class SessionLog(Protocol):
+    """One session's log, held by its one owner. All calls come from one thread at a time, except `read`."""
+
+    session_id: SessionId
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes appended so far; always ends with a whole line."""
+
+    def append(self, lines: bytes, *, expected_bytes: int) -> None:
+        """Append whole lines in one write: all of them, or none and an error.
+
+        On return they are with the operating system (kill -9 keeps them); only `sync` makes them survive a power cut.
+
+        Args:
+            lines: One or more lines, each with its newline.
+            expected_bytes: The size the caller believes the log has.
+
+        Raises:
+            StorageFull: No space; the log is as it was.
+            StorageUnavailable: Not writable, or the size is another: somebody else appended. The log is as it was.
+        """
+
+    def read(self, offset: int, limit_bytes: int) -> bytes:
+        """Up to `limit_bytes` bytes from `offset` on, in any thread; b"" at the end. May end within a line.
+
+        Raises:
+            StorageUnavailable: The bytes cannot be read.
+        """
+
+    def offset_of(self, index: int) -> int:
+        """The byte at which event `index` begins; the size when there is no such event yet.
+
+        Found by bisection: some twenty short reads, whatever the length.
+
+        Raises:
+            StorageUnavailable: The bytes cannot be read, or are no event lines where it looked.
+        """
+
+    async def sync(self) -> None:
+        """Wait until all that is appended now survives a power cut (under --fsync never: return at once).
+
+        Calls of many sessions share one sync.
+
+        Raises:
+            StorageUnavailable: The sync failed. The bytes since the last good one are written again before the next.
+        """
+
+    def close(self) -> None:
+        """Give the descriptor back; the log itself stays."""
+
+
+class SessionPersistence(Protocol):
+    """Where sessions live. One host at a time; an instance is started once and stopped once."""
+
+    def start(self) -> None:
+        """Make the place ready and take it for this host; sweep what an interrupted write left.
+
+        Raises:
+            StartupError: It cannot be used; DirectoryInUse when another host holds it.
+        """
+
+    def stop(self) -> None:
+        """Let the place go. Everything appended and synced before stays."""
+
+    def check_writable(self) -> None:
+        """Raise StorageUnavailable or StorageFull, with the reason, when a write would fail now."""
+
+    def session_ids(self) -> list[SessionId]:
+        """Every session that has a log, oldest first. Reads names, not files."""
+
+    def marks(self) -> dict[SessionId, str]:
+        """The sessions that may have an open turn or queued message, with what their .open file says."""
+
+    async def create_log(self, session_id: SessionId) -> SessionLog:
+        """A new, empty log, marked MARK_RUNNING; both names survive a power cut on return (not under never)."""
+
+    def open_log(self, session_id: SessionId) -> SessionLog:
+        """The log of a session, its tail mended (contract section 4): ready to be appended to.
+
+        Raises:
+            SessionNotFound: There is none, or no whole first line (the bytes are then in .torn).
+            StorageUnavailable: It cannot be opened, or is no regular file with one link.
+        """
+
+    def peek_log(self, session_id: SessionId) -> SessionLog:
+        """The log as it lies there, for reading only: its size ends with the last whole line, nothing is mended.
+
+        Raises:
+            SessionNotFound: There is none.
+            StorageUnavailable: It cannot be opened, or is no regular file with one link.
+        """
+
+    def discard_log(self, log: SessionLog) -> None:
+        """Move all of a log's bytes to .torn and forget the session: nobody was told of it."""
+
+    def read_snapshot(self, session_id: SessionId) -> bytes | None:
+        """The snapshot's bytes; None when there is none or it cannot be read."""
+
+    async def write_snapshot(self, session_id: SessionId, snapshot: bytes) -> None:
+        """Replace the snapshot as a whole, away from the loop. A cache: it need not survive a power cut.
+
+        Raises:
+            StorageUnavailable: It was not written; the old one stays.
+        """
+
+    async def mark(self, session_id: SessionId, text: str) -> None:
+        """Set the .open file to `text`; it survives a power cut on return (not under never)."""
+
+    def unmark(self, session_ids: Iterable[SessionId]) -> None:
+        """Remove .open files. A stale one is harmless, so nothing waits for this and no error is raised."""
+
+    async def delete(self, session_id: SessionId) -> None:
+        """Remove every byte of a session: log, snapshot, mark and torn bytes, the log first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who calls, as the authentication says.
+
+    Attributes:
+        name: None where nobody is told apart (no token file): such a caller owns what has no owner.
+    """
+
+    name: str | None = None
+
+
+class Authenticator(Protocol):
+    """Says who calls."""
+
+    async def authenticate(self, headers: Mapping[bytes, bytes]) -> Principal:
+        """The caller.
+
+        Args:
+            headers: Lower-case names; of a repeated header the last value.
+
+        Raises:
+            Unauthorized: The credentials are missing or wrong.
+        """
+
+
+class Agent(Protocol):
+    """What the runtime hosts. `agent.hosted` makes one of a coroutine function or an async generator.
+
+    Attributes:
+        name: Said in session.started and GET /info.
+        version: Said in turn.started; "" when it says none.
+        is_resumable: Whether a turn may be driven again from its record.
+        tools: The tools it may call, for GET /info; names and schemas.
+    """
+
+    name: str
+    version: str
+    is_resumable: bool
+    tools: tuple[Any, ...]
+
+    async def run(self, turn: Turn) -> None:
+        """One turn, from its top. May be cancelled at any await; whatever it raises ends the turn as failed."""

@@ -1,0 +1,331 @@
+"""SessionState: what a session's log says, and the table of legal moves.
+
+Everything the host knows of a session is read off its log (fold.py). No container in a state is ever changed in
+place, so `copy.copy(state)` is a whole, independent state: the journal folds a copy and keeps it only when the batch
+is written. What must come next (`owes`) is part of the state; the projector pays it, live and after a crash alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from zhin_host import events as ev
+from zhin_host.clock import SessionId
+from zhin_host.errors import IllegalMove
+
+REMEMBERED: Final = 1_000
+"""Answers a session remembers (contract section 2, bounds); older ones are REQUEST_NOT_FOUND."""
+
+
+class Phase(StrEnum):
+    """Where a session stands between two events."""
+
+    NEW = "new"
+    """Nothing is in the log."""
+    REST = "rest"
+    """No turn is open."""
+    RUNNING = "running"
+    """A turn is open, no request waits."""
+    PARKED = "parked"
+    """A turn is open and at least one request waits for a person."""
+    CANCELLING = "cancelling"
+    """turn.cancelling is in the log; the turn ends only as turn.cancelled."""
+    OVER = "over"
+    """session.completed or session.failed."""
+
+
+_WORKING = frozenset({Phase.RUNNING, Phase.PARKED})
+_ENDING = frozenset({Phase.RUNNING, Phase.PARKED, Phase.CANCELLING})
+
+MOVES: Final[dict[str, frozenset[Phase]]] = {  # event -> the phases in which it is legal
+    ev.SESSION_STARTED: frozenset({Phase.NEW}),
+    ev.SESSION_WAITING: frozenset({Phase.REST, Phase.PARKED}),
+    ev.SESSION_COMPLETED: frozenset({Phase.REST}),
+    ev.SESSION_FAILED: frozenset({Phase.REST}),
+    ev.TURN_STARTED: frozenset({Phase.REST}),
+    ev.TURN_COMPLETED: frozenset({Phase.RUNNING}),
+    ev.TURN_FAILED: frozenset({Phase.RUNNING}),
+    ev.TURN_CANCELLING: _WORKING,
+    ev.TURN_CANCELLED: frozenset({Phase.CANCELLING}),
+    ev.STEP_STARTED: frozenset({Phase.RUNNING}),
+    ev.STEP_COMPLETED: frozenset({Phase.REST}),
+    ev.STEP_INTERRUPTED: frozenset({Phase.REST, Phase.PARKED}),
+    ev.STEP_RESUMED: frozenset({Phase.RUNNING}),
+    ev.MESSAGE_QUEUED: _ENDING,
+    ev.MESSAGE_RECEIVED: frozenset({Phase.RUNNING}),
+    ev.MESSAGE_APPENDED: _WORKING,
+    ev.MESSAGE_COMPLETED: _WORKING,
+    ev.REASONING_APPENDED: _WORKING,
+    ev.REASONING_COMPLETED: _ENDING,
+    ev.ACTIONS_REQUESTED: _WORKING,
+    ev.ACTION_RETRYING: _WORKING,
+    ev.ACTION_RESULT: _ENDING,
+    ev.INPUT_REQUESTED: _WORKING,
+    ev.INPUT_COMPLETED: frozenset({Phase.PARKED, Phase.CANCELLING}),
+    ev.AUTHORIZATION_REQUIRED: _WORKING,
+    ev.AUTHORIZATION_COMPLETED: frozenset({Phase.PARKED, Phase.CANCELLING}),
+    ev.CHECKPOINT_SAVED: _WORKING,
+}
+TURN_OVER: Final = (ev.SESSION_WAITING, ev.SESSION_COMPLETED, ev.SESSION_FAILED)
+AFTER_GIVING_UP: Final = (
+    ev.STEP_RESUMED,
+    ev.ACTION_RESULT,
+    ev.REASONING_COMPLETED,
+    ev.MESSAGE_COMPLETED,
+    ev.TURN_COMPLETED,
+    ev.TURN_FAILED,
+    ev.TURN_CANCELLING,
+    ev.TURN_CANCELLED,
+)
+OWED: Final[dict[str, tuple[str, ...]]] = {  # event -> one of these must come next; the projector makes the first
+    ev.SESSION_STARTED: (ev.TURN_STARTED,),  # the store pays this one, in the same batch
+    ev.TURN_STARTED: (ev.STEP_STARTED,),
+    ev.INPUT_REQUESTED: (ev.STEP_INTERRUPTED,),
+    ev.AUTHORIZATION_REQUIRED: (ev.STEP_INTERRUPTED,),
+    ev.STEP_INTERRUPTED: (ev.SESSION_WAITING,),  # and, when it ended a turn, what may end the session
+    ev.TURN_COMPLETED: (ev.STEP_COMPLETED,),
+    ev.TURN_FAILED: (ev.STEP_INTERRUPTED,),
+    ev.TURN_CANCELLED: (ev.STEP_INTERRUPTED,),
+    ev.STEP_COMPLETED: TURN_OVER,
+}
+# The answer that leaves no request open owes step.resumed; one that was given up (cancelled) owes it unless the
+# turn's end follows. Both depend on the state, so fold.py says it.
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A call that was asked for (actions.requested, at `index`) and has no result."""
+
+    tool_name: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTurn:
+    """The turn that is open.
+
+    Attributes:
+        started_index: Index of its turn.started.
+        is_received: Whether its message.received is in the log.
+        is_cancelling: Whether turn.cancelling is.
+        attempt: 1, then one more with every re-drive.
+        loose_index: The first event that a re-drive would void, None when there is none.
+        completions: Indexes of the message.completed that count.
+        calls: callId -> the calls that were asked for and have no result.
+    """
+
+    turn_id: str
+    started_index: int
+    is_received: bool = False
+    is_cancelling: bool = False
+    attempt: int = 1
+    loose_index: int | None = None
+    completions: tuple[int, ...] = ()
+    calls: Mapping[str, OpenCall] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRequest:
+    """A request that waits for a person.
+
+    Attributes:
+        kind: "approval", "question", "retry" or "authorization".
+        index: Index of the event that made it.
+        data: That event's data.
+    """
+
+    request_id: str
+    kind: str
+    index: int
+    data: Mapping[str, Any]
+
+    @property
+    def expires_at_ms(self) -> int | None:
+        """When it expires, milliseconds since the epoch; None: never."""
+        expires: int | None = self.data.get("expiresAt")
+        return expires
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a request ended.
+
+    Attributes:
+        outcome: "approved", "denied", "answered", "expired", "cancelled"; of an authorization "success" or "failure".
+        digest: Of the response, so that the same answer given twice is known; "" where the outcome says all.
+    """
+
+    kind: str
+    outcome: str
+    digest: str = ""
+
+
+@dataclass(slots=True)
+class SessionState:
+    """What a session's log says after `next_index` events.
+
+    Attributes:
+        token: The continuation token in force.
+        steps: The steps of the last turn, in their wire form.
+        pending: Open requests by id, oldest first.
+        answers: The last answers by request id, oldest first, at most REMEMBERED.
+        grants: Tools that a person allowed for the rest of the session.
+        agent_state: `state` of the last checkpoint of the last completed turn.
+        turn_state: `state` of the last checkpoint, of the open turn too.
+        terminal: "completed" or "failed" once the session is over.
+        owes: What must come next, the first being what the projector makes; empty when anything legal may.
+        queue: Data of each message.queued that waits for its turn, oldest first.
+        interrupt: interruptKind and requestId for the step.interrupted that is owed.
+        offset: Bytes of the log up to here.
+        sum: The chain's last link.
+    """
+
+    session_id: SessionId
+    sum: bytes
+    next_index: int = 0
+    offset: int = 0
+    agent: str = ""
+    owner: str | None = None
+    metadata: Mapping[str, Any] | None = None
+    token: str = ""
+    created_at_ms: int = 0
+    updated_at_ms: int = 0
+    turn: OpenTurn | None = None
+    steps: tuple[Mapping[str, Any], ...] = ()
+    pending: Mapping[str, PendingRequest] = field(default_factory=dict)
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+    grants: tuple[str, ...] = ()
+    queue: tuple[Mapping[str, Any], ...] = ()
+    agent_state: Any = None
+    turn_state: Any = None
+    terminal: str | None = None
+    owes: tuple[str, ...] = ()
+    interrupt: tuple[str, str | None] | None = None
+
+    @property
+    def phase(self) -> Phase:
+        if self.terminal is not None:
+            return Phase.OVER
+        if self.turn is None:
+            return Phase.REST if self.next_index else Phase.NEW
+        if self.turn.is_cancelling:
+            return Phase.CANCELLING
+        return Phase.PARKED if self.pending else Phase.RUNNING
+
+    @property
+    def is_parked(self) -> bool:
+        return bool(self.pending)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Contract section 1: no turn is open and no message is queued, or at least one request is open."""
+        return bool(self.pending) or (self.turn is None and not self.queue)
+
+    @property
+    def status(self) -> str:
+        """running, waiting (parked or not), completed, failed."""
+        if self.terminal is not None:
+            return self.terminal
+        return "waiting" if self.is_at_rest else "running"
+
+
+def new_state(session_id: SessionId) -> SessionState:
+    """The state of a session whose log is empty."""
+    return SessionState(session_id, ev.chain_start(session_id))
+
+
+def check(state: SessionState, kind: str, data: Mapping[str, Any]) -> None:
+    """Raise IllegalMove where an event of this kind must not follow what the log says so far."""
+    if state.owes and kind not in state.owes:
+        raise IllegalMove(f"{kind} where {' or '.join(state.owes)} must follow")
+    legal = MOVES.get(kind)
+    if legal is None:
+        if not ev.is_own_type(kind):
+            raise IllegalMove(f"unknown type {kind!r:.80}")
+        legal = _WORKING
+    phase = state.phase
+    if phase not in legal:
+        raise IllegalMove(f"{kind} while the session is {phase.value}")
+    if (kind == ev.SESSION_WAITING or kind.startswith("step.")) and not state.owes:
+        raise IllegalMove(f"{kind} that nothing calls for")
+    guard = _GUARDS.get(kind)
+    if guard is not None:
+        guard(state, data)
+
+
+# -- guards: what the phase does not say ---------------------------------------------------------------------------
+
+
+def _open_turn(state: SessionState) -> OpenTurn:
+    if state.turn is None:
+        raise IllegalMove("no turn is open")
+    return state.turn
+
+
+def _guard_own_turn(state: SessionState, data: Mapping[str, Any]) -> None:
+    turn = _open_turn(state)
+    if data["turnId"] != turn.turn_id:
+        raise IllegalMove(f"an event of turn {data['turnId']}, {turn.turn_id} is open")
+
+
+def _guard_turn_end(state: SessionState, data: Mapping[str, Any]) -> None:
+    _guard_own_turn(state, data)
+    if state.pending:
+        raise IllegalMove(f"the turn ends with open requests {sorted(state.pending)}")
+
+
+def _guard_turn_completed(state: SessionState, data: Mapping[str, Any]) -> None:
+    _guard_turn_end(state, data)
+    turn = _open_turn(state)
+    if turn.calls:
+        raise IllegalMove(f"the turn completes with unfinished calls {sorted(turn.calls)}")
+    if not turn.is_received or len(turn.completions) != 1:
+        raise IllegalMove(f"the turn completes with {len(turn.completions)} message.completed that count")
+
+
+def _guard_received(state: SessionState, data: Mapping[str, Any]) -> None:
+    _guard_own_turn(state, data)
+    if _open_turn(state).is_received:
+        raise IllegalMove("a second message.received in a turn")
+
+
+def _guard_request(state: SessionState, data: Mapping[str, Any]) -> None:
+    request_id = data["requestId"]
+    if request_id in state.pending or request_id in state.answers:
+        raise IllegalMove(f"request {request_id} was made before")
+    if data.get("toolName") and data["callId"] not in _open_turn(state).calls:
+        raise IllegalMove(f"a request for call {data['callId']}, which is not asked for")
+
+
+def _guard_answer(state: SessionState, data: Mapping[str, Any]) -> None:
+    if data["requestId"] not in state.pending:
+        raise IllegalMove(f"request {data['requestId']} is answered and not open")
+
+
+def _guard_result(state: SessionState, data: Mapping[str, Any]) -> None:
+    if data["callId"] not in _open_turn(state).calls:
+        raise IllegalMove(f"call {data['callId']} has a result and is not open")
+
+
+def _guard_started(state: SessionState, data: Mapping[str, Any]) -> None:
+    if data["sessionId"] != state.session_id:
+        raise IllegalMove("session.started names another session")
+
+
+_GUARDS: Final[dict[str, Callable[[SessionState, Mapping[str, Any]], None]]] = {
+    ev.SESSION_STARTED: _guard_started,
+    ev.TURN_COMPLETED: _guard_turn_completed,
+    ev.TURN_FAILED: _guard_turn_end,
+    ev.TURN_CANCELLED: _guard_turn_end,
+    ev.TURN_CANCELLING: _guard_own_turn,
+    ev.MESSAGE_RECEIVED: _guard_received,
+    ev.CHECKPOINT_SAVED: _guard_own_turn,
+    ev.INPUT_REQUESTED: _guard_request,
+    ev.AUTHORIZATION_REQUIRED: _guard_request,
+    ev.INPUT_COMPLETED: _guard_answer,
+    ev.AUTHORIZATION_COMPLETED: _guard_answer,
+    ev.ACTION_RESULT: _guard_result,
+}

@@ -1,0 +1,277 @@
+"""Subscriptions: a reader of a session is a cursor and a bell; the bytes it gets are the log's own.
+
+A `Feed` belongs to one session in memory: how far its readers may read, the recent bytes, and who reads. The journal
+tells it what was written; it keeps no event and no queue for anybody, so a slow reader costs nothing but its cursor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Literal
+
+from zhin_host.clock import Clock, SessionId
+from zhin_host.errors import TooManyStreams
+from zhin_host.ports import SessionLog
+
+Until = Literal["boundary", "tail", "never"]
+
+_BLOCK_BYTES = 64 * 1024
+_LONG_BLOCK_BYTES = 1 << 20
+_LINES = re.compile(
+    rb'^\{"index":(0|[1-9]\d*),"type":"[A-Za-z0-9_.-]+","timestamp":\d+,"data":\{.*\},"sum":"[A-Za-z0-9_-]{43}"\}$',
+    re.MULTILINE,
+)
+
+
+class Feed:
+    """What a session's readers share.
+
+    Attributes:
+        offset: Bytes that readers may see; always ends with a whole line.
+        next_index: The index after the last event that readers may see.
+        is_at_rest: Whether the session is at rest there (contract section 1).
+        is_over: Whether nothing will ever follow: the session is terminal.
+    """
+
+    def __init__(self, log: SessionLog, *, next_index: int, is_at_rest: bool, is_over: bool, tail_bytes_max: int) -> None:
+        self.offset = log.size_bytes
+        self.next_index = next_index
+        self.is_at_rest = is_at_rest
+        self.is_over = is_over
+        self.is_closed = False
+        self._log = log
+        self._recent: deque[tuple[int, bytes]] = deque()  # (offset, a batch's bytes), oldest first
+        self._recent_bytes = 0
+        self._tail_bytes_max = tail_bytes_max
+        self._readers: set[Subscription] = set()
+
+    @property
+    def has_readers(self) -> bool:
+        return bool(self._readers)
+
+    def publish(self, lines: bytes, next_index: int, rest_offset: int | None, *, is_at_rest: bool, is_over: bool) -> None:
+        """Let readers see a batch that is in the log now.
+
+        Args:
+            lines: The batch's bytes.
+            next_index: The index after it.
+            rest_offset: Where the first boundary in it ends at which the session is at rest, None when there is none.
+            is_at_rest: Whether the session is at rest after it.
+            is_over: Whether it ended the session.
+        """
+        if self._readers:
+            self._recent.append((self.offset, lines))
+            self._recent_bytes += len(lines)
+            while self._recent_bytes > self._tail_bytes_max and len(self._recent) > 1:
+                self._recent_bytes -= len(self._recent.popleft()[1])
+        self.offset += len(lines)
+        self.next_index, self.is_at_rest, self.is_over = next_index, is_at_rest, is_over
+        for reader in self._readers:
+            reader.notice(rest_offset)
+
+    def close(self) -> None:
+        """End every stream after the bytes already written: the session is deleted or the host stops."""
+        self.is_closed = True
+        for reader in self._readers:
+            reader.ring()
+
+    def recent(self, offset: int) -> bytes | None:
+        """The bytes from `offset` to the end of its batch, None when they are no longer in memory."""
+        if not self._recent or offset < self._recent[0][0]:
+            return None
+        for start, lines in reversed(self._recent):
+            if offset >= start:
+                return lines[offset - start :] or None
+        return None
+
+    def read(self, offset: int, limit_bytes: int) -> bytes:
+        """Bytes of the log, in any thread."""
+        return self._log.read(offset, limit_bytes)
+
+    def join(self, reader: Subscription) -> None:
+        self._readers.add(reader)
+
+    def leave(self, reader: Subscription) -> None:
+        self._readers.discard(reader)
+        if not self._readers:
+            self._recent.clear()
+            self._recent_bytes = 0
+
+
+class Subscription:
+    """One reader: iterate it for blocks of whole lines, exactly the bytes of the log.
+
+    An empty block means that a heartbeat is due: at once on opening when there is no event yet, then after every
+    silence. Close it with `aclose`; that never touches a turn.
+
+    Attributes:
+        tail_index: Index of the last event at opening, -1 when there was none.
+        is_dropped: Whether it was ended because its reader took nothing for the write timeout.
+    """
+
+    def __init__(self, hub: Subscriptions, session_id: SessionId, feed: Feed, position: tuple[int, int], until: Until) -> None:
+        self.session_id = session_id
+        self.tail_index = feed.next_index - 1
+        self.is_dropped = False
+        self._hub = hub
+        self._feed = feed
+        self._offset, self._index = position  # where to read next, and the index that is there
+        self._skip_below = self._index
+        self._end: int | None = None
+        if until == "tail" or (until == "boundary" and (feed.is_at_rest or feed.is_over)):
+            self._end = feed.offset
+        self._until = until
+        self._bell = asyncio.Event()
+        self._is_heartbeat_due = False
+        self._handed_at_s: float | None = None  # when the consumer got the block it is still sending
+        self._idle_since_s = hub.clock.monotonic_s()
+        self._task: asyncio.Task[object] | None = None
+        feed.join(self)
+
+    @property
+    def has_nothing_left(self) -> bool:
+        """Whether the session is over and the cursor behind its last event."""
+        return self._feed.is_over and self._offset >= self._feed.offset
+
+    def start_at(self, index: int) -> None:
+        """Begin with event `index`, which may lie beyond the tail: what comes before it is not sent."""
+        self._skip_below = index
+
+    def notice(self, rest_offset: int | None) -> None:
+        """More may be read; `rest_offset` is where a boundary ends at which the session came to rest."""
+        if rest_offset is not None and self._end is None and self._until == "boundary":
+            self._end = rest_offset
+        self._bell.set()
+
+    def ring(self) -> None:
+        self._bell.set()
+
+    def tick(self, now_s: float, heartbeat_s: float, write_timeout_s: float) -> None:
+        """Called by the host's one ticker: a heartbeat when silent, the end when the reader takes nothing."""
+        if self._handed_at_s is not None:
+            if now_s - self._handed_at_s >= write_timeout_s and self._task is not None and not self.is_dropped:
+                self.is_dropped = True
+                self._task.cancel("the reader took nothing for the write timeout")
+        elif now_s - self._idle_since_s >= heartbeat_s:
+            self._is_heartbeat_due = True
+            self._bell.set()
+
+    async def aclose(self) -> None:
+        self._feed.leave(self)
+        self._hub.leave(self)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        self._task = asyncio.current_task()
+        is_first = True
+        while True:
+            block = await self._next_block()
+            if block is None:
+                return
+            if not block and is_first and self._offset < self._limit():
+                continue  # everything so far lies before the first event asked for
+            if block or is_first or self._is_heartbeat_due:
+                self._is_heartbeat_due = False
+                is_first = False
+                self._handed_at_s = self._hub.clock.monotonic_s()
+                yield block
+                self._handed_at_s = None
+                self._idle_since_s = self._hub.clock.monotonic_s()
+            if not block and not await self._wait():
+                return
+
+    def _limit(self) -> int:
+        return self._feed.offset if self._end is None else min(self._end, self._feed.offset)
+
+    async def _wait(self) -> bool:
+        """Wait for the bell; False when the stream is at its end."""
+        while self._offset >= self._limit() and not self._is_heartbeat_due:
+            if self._end is not None or self._feed.is_over or self._feed.is_closed:
+                return False
+            self._bell.clear()
+            await self._bell.wait()
+        return True
+
+    async def _next_block(self) -> bytes | None:
+        """Whole lines at the cursor, b"" when there are none now, None before a broken line."""
+        limit = self._limit()
+        if self._offset >= limit:
+            return b""
+        block = self._feed.recent(self._offset)
+        if block is not None and len(block) <= limit - self._offset:
+            self._advance(len(block), block.count(b"\n"))
+            return self._without_skipped(block)
+        wanted = min(limit - self._offset, _LONG_BLOCK_BYTES)
+        if wanted <= _BLOCK_BYTES:
+            block = self._feed.read(self._offset, wanted)
+        else:
+            block = await asyncio.to_thread(self._feed.read, self._offset, wanted)
+        block = block[: block.rfind(b"\n") + 1]
+        good = self._whole_lines(block)
+        if not good:
+            return None
+        self._advance(len(good), good.count(b"\n"))
+        return self._without_skipped(good)
+
+    def _advance(self, size_bytes: int, lines: int) -> None:
+        self._offset += size_bytes
+        self._index += lines
+
+    def _whole_lines(self, block: bytes) -> bytes:
+        """The block up to its first line whose shape or index is wrong (contract section 2, Streams)."""
+        indexes = [int(found) for found in _LINES.findall(block)]
+        if len(indexes) == block.count(b"\n") and indexes == list(range(self._index, self._index + len(indexes))):
+            return block
+        good = 0
+        for at, line in enumerate(block.splitlines(keepends=True)):
+            match = _LINES.match(line)
+            if match is None or int(match[1]) != self._index + at:
+                break
+            good += len(line)
+        return block[:good]
+
+    def _without_skipped(self, block: bytes) -> bytes:
+        """The block without the events before the first one asked for, which lay beyond the tail at opening."""
+        if self._index <= self._skip_below:
+            return b""
+        first = self._index - block.count(b"\n")
+        for _ in range(self._skip_below - first):
+            block = block[block.index(b"\n") + 1 :]
+        return block
+
+
+class Subscriptions:
+    """Every stream of the host: the bound on their number, and the one ticker for heartbeats and slow readers."""
+
+    def __init__(self, clock: Clock, *, streams_max: int, heartbeat_s: float, write_timeout_s: float) -> None:
+        self.clock = clock
+        self._streams_max = streams_max
+        self._heartbeat_s = heartbeat_s
+        self._write_timeout_s = write_timeout_s
+        self._all: set[Subscription] = set()
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def open(self, session_id: SessionId, feed: Feed, position: tuple[int, int], until: Until) -> Subscription:
+        """A new reader at `position`: the byte to read next, and the index of the event there.
+
+        Raises:
+            TooManyStreams: As many are open as the host serves.
+        """
+        if len(self._all) >= self._streams_max:
+            raise TooManyStreams(f"{self._streams_max} streams are open already; close one, or try again later.")
+        reader = Subscription(self, session_id, feed, position, until)
+        self._all.add(reader)
+        return reader
+
+    def leave(self, reader: Subscription) -> None:
+        self._all.discard(reader)
+
+    def tick(self) -> None:
+        """Look at every stream once; the host calls this about four times in the shorter of the two times."""
+        now_s = self.clock.monotonic_s()
+        for reader in tuple(self._all):
+            reader.tick(now_s, self._heartbeat_s, self._write_timeout_s)
