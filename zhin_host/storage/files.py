@@ -1,0 +1,275 @@
+"""FileHttpSessionPersistence: the log, the snapshot and the marker of each session in one directory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
+
+from zhin_host.clock import SessionId
+from zhin_host.config import Fsync
+from zhin_host.errors import SessionNotFound, StorageUnavailable
+from zhin_host.ports import MARK_RUNNING, SessionLog
+from zhin_host.storage import names
+from zhin_host.storage.crew import SyncCrew
+from zhin_host.storage.fs import FileSystem, storage_error
+from zhin_host.storage.log import SessionEventLog, move_to_torn, open_mended, peek
+from zhin_host.storage.place import Place
+
+_logger = logging.getLogger("zhin_host.storage")
+_MARK_BYTES_MAX: Final = 64
+
+
+class FileHttpSessionPersistence:
+    """Sessions as plain files, as contract.md section 3 lists them; implements ports.SessionPersistence.
+
+    Without `start` it may be read from (session_ids, marks, peek_log, read_snapshot): the files need no host.
+
+    Args:
+        directory: Made with its parents when it is missing. A link to a directory is followed once, here.
+        fsync: never: nothing is synced, and what is promised to survive a power cut does not.
+        fs: The operating system.
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike[str], *, fsync: Fsync = "boundary", fs: FileSystem | None = None
+    ) -> None:
+        self.directory = os.path.realpath(directory)
+        self._fs = fs if fs is not None else FileSystem()
+        self._place = Place(self.directory, self._fs)
+        self._is_syncing = fsync != "never"
+        self._crew = SyncCrew()
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="zhin-snapshot")
+        self._writing: dict[SessionId, Future[None]] = {}
+        self._running: set[SessionId] = (
+            set()
+        )  # marks that are "running" and synced: setting them again is free
+
+    def start(self) -> None:
+        self._place.take()
+        try:
+            self._sweep_orphans()
+        except StorageUnavailable:
+            self._place.let_go()
+            raise
+
+    def stop(self) -> None:
+        self._writer.shutdown()
+        self._crew.stop()
+        self._place.let_go()
+
+    def check_writable(self) -> None:
+        self._place.check_writable()
+
+    # -- which there are ----------------------------------------------------------------------------------------------
+
+    def session_ids(self) -> list[SessionId]:
+        return sorted(self._sessions_with(names.LOG))
+
+    def marks(self) -> dict[SessionId, str]:
+        return {
+            session_id: self._mark_of(session_id) for session_id in sorted(self._sessions_with(names.MARK))
+        }
+
+    def _sessions_with(self, suffix: str) -> set[SessionId]:
+        try:
+            found = {names.session_of(name, suffix) for name in self._fs.names(self.directory)}
+        except OSError as error:
+            raise storage_error(error, "list the data directory") from error
+        return {session_id for session_id in found if session_id is not None}
+
+    def _mark_of(self, session_id: SessionId) -> str:
+        """What the mark says; one that cannot be read counts as running."""
+        try:
+            return self._fs.read_file(self._path(session_id, names.MARK), _MARK_BYTES_MAX).decode("ascii")
+        except (OSError, UnicodeDecodeError):
+            return MARK_RUNNING
+
+    def _sweep_orphans(self) -> None:
+        """A snapshot without its log is a cache of nothing, left by a deletion that was cut short."""
+        for session_id in self._sessions_with(names.SNAPSHOT) - self._sessions_with(names.LOG):
+            self._fs.unlink_quietly(self._path(session_id, names.SNAPSHOT))
+            _logger.warning("session %s: it has a snapshot and no log; the snapshot was removed", session_id)
+
+    # -- logs ---------------------------------------------------------------------------------------------------------
+
+    async def create_log(self, session_id: SessionId) -> SessionLog:
+        log = SessionEventLog.create(
+            session_id, self._path(session_id, names.LOG), fs=self._fs, crew=self._log_crew
+        )
+        try:
+            self._make_mark(session_id)
+            await self._sync_names()
+        except BaseException:  # cancelled too: nobody was told of this session
+            log.close()
+            self._remove(session_id, names.LOG, names.MARK)
+            raise
+        self._running.add(session_id)
+        return log
+
+    def open_log(self, session_id: SessionId) -> SessionLog:
+        log = open_mended(
+            session_id,
+            self._path(session_id, names.LOG),
+            self._path(session_id, names.TORN),
+            fs=self._fs,
+            crew=self._log_crew,
+        )
+        if log is None:
+            self._remove(session_id, names.MARK)
+            raise SessionNotFound(session_id)
+        return log
+
+    def peek_log(self, session_id: SessionId) -> SessionLog:
+        return peek(session_id, self._path(session_id, names.LOG), fs=self._fs)
+
+    def discard_log(self, log: SessionLog) -> None:
+        session_id = log.session_id
+        whole = log.read(0, log.size_bytes)
+        try:
+            move_to_torn(session_id, self._path(session_id, names.TORN), whole, self._fs)
+            self._fs.unlink(self._path(session_id, names.LOG))
+        except OSError as error:
+            raise storage_error(error, f"discard the log of {session_id}") from error
+        log.close()
+        self._remove(session_id, names.MARK, names.SNAPSHOT)
+
+    @property
+    def _log_crew(self) -> SyncCrew | None:
+        return self._crew if self._is_syncing else None
+
+    # -- snapshots ----------------------------------------------------------------------------------------------------
+
+    def read_snapshot(self, session_id: SessionId) -> bytes | None:
+        try:
+            return self._fs.read_file(self._path(session_id, names.SNAPSHOT))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            _logger.warning("session %s: its snapshot cannot be read: %s", session_id, error)
+            return None
+
+    async def write_snapshot(self, session_id: SessionId, snapshot: bytes) -> None:
+        try:
+            self._fs.lstat(self._path(session_id, names.LOG))
+        except FileNotFoundError:
+            raise SessionNotFound(session_id) from None  # deleted meanwhile: no byte of it may come back
+        except OSError as error:
+            raise storage_error(error, f"write the snapshot of {session_id}") from error
+        try:
+            under_way = self._writer.submit(self._replace_snapshot, session_id, snapshot)
+        except RuntimeError:
+            raise StorageUnavailable("The data directory was let go; start the host again.") from None
+        self._writing[session_id] = under_way
+        written = asyncio.wrap_future(under_way)
+        written.add_done_callback(lambda _: self._forget_writing(session_id, under_way))
+        await asyncio.shield(written)
+
+    def _replace_snapshot(self, session_id: SessionId, snapshot: bytes) -> None:
+        try:
+            self._fs.replace(self.directory, session_id + names.SNAPSHOT, snapshot, is_synced=False)
+        except OSError as error:
+            raise storage_error(error, f"write the snapshot of {session_id}") from error
+
+    def _forget_writing(self, session_id: SessionId, under_way: Future[None]) -> None:
+        if self._writing.get(session_id) is under_way:
+            del self._writing[session_id]
+
+    async def _snapshots_written(self, session_id: SessionId) -> None:
+        """Wait for the snapshots that the thread has yet to write, however they end: their own waiters hear of that.
+
+        There is one thread, so when the last one is written, all are.
+        """
+        while (under_way := self._writing.get(session_id)) is not None:
+            written = asyncio.wrap_future(under_way)
+            await asyncio.wait([written])
+            written.exception()
+            self._forget_writing(session_id, under_way)
+
+    # -- marks --------------------------------------------------------------------------------------------------------
+
+    async def mark(self, session_id: SessionId, text: str) -> None:
+        if text == MARK_RUNNING and session_id in self._running:
+            return
+        self._running.discard(session_id)
+        self._write_mark(session_id, text)
+        await self._sync_names()
+        if text == MARK_RUNNING:
+            self._running.add(session_id)
+
+    def _make_mark(self, session_id: SessionId) -> None:
+        """The mark of a new session, made in its place: until the text is there, empty counts as running."""
+        try:
+            fd = self._fs.open(self._path(session_id, names.MARK), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            try:
+                self._fs.write_all(fd, MARK_RUNNING.encode("ascii"))
+            finally:
+                self._fs.close_quietly(fd)
+        except FileExistsError:
+            self._write_mark(session_id, MARK_RUNNING)
+        except OSError as error:
+            raise storage_error(error, f"mark {session_id} as {MARK_RUNNING}") from error
+
+    def _write_mark(self, session_id: SessionId, text: str) -> None:
+        """Replace the mark as a whole: at no moment is it missing.
+
+        Only what is not `running` is synced before it takes the name: an empty mark counts as running, and no other
+        text may be read in part.
+        """
+        path = self._path(session_id, names.MARK)
+        try:
+            self._fs.replace(
+                self.directory,
+                os.path.basename(path),
+                text.encode("ascii"),
+                is_synced=self._is_syncing and text != MARK_RUNNING,
+            )
+        except OSError as error:
+            raise storage_error(error, f"mark {session_id} as {text}") from error
+
+    def unmark(self, session_ids: Iterable[SessionId]) -> None:
+        for session_id in session_ids:
+            self._remove(session_id, names.MARK)
+
+    # -- end ----------------------------------------------------------------------------------------------------------
+
+    async def delete(self, session_id: SessionId) -> None:
+        log_path = self._path(session_id, names.LOG)
+        await self._snapshots_written(session_id)
+        # No await from here to the last name: nothing may be written in between.
+        try:
+            self._fs.unlink(log_path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise storage_error(error, f"delete session {session_id}") from error
+        self._remove(session_id, names.SNAPSHOT, names.MARK, names.TORN, is_strict=True)
+        await self._sync_names()
+
+    def _remove(self, session_id: SessionId, *suffixes: str, is_strict: bool = False) -> None:
+        self._running.discard(session_id)
+        for suffix in suffixes:
+            try:
+                self._fs.unlink(self._path(session_id, suffix))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                if is_strict:
+                    raise storage_error(error, f"remove {session_id}{suffix}") from error
+                _logger.warning("cannot remove %s%s: %s", session_id, suffix, error)
+
+    async def _sync_names(self) -> None:
+        if self._is_syncing:
+            await self._crew.run(self._sync_directory)
+
+    def _sync_directory(self) -> None:
+        try:
+            self._fs.sync_directory(self.directory)
+        except OSError as error:
+            raise storage_error(error, "sync the data directory") from error
+
+    def _path(self, session_id: SessionId, suffix: str) -> str:
+        return os.path.join(self.directory, names.checked(session_id) + suffix)

@@ -1,0 +1,182 @@
+"""Place: a data directory taken by one host: made ready, checked, locked, swept (contract.md section 3)."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+import secrets
+import socket
+import stat
+import time
+from collections.abc import Callable
+from typing import Final
+
+import orjson
+
+from zhin_host.errors import DirectoryInUse, StartupError, StorageFull, StorageUnavailable
+from zhin_host.storage.fs import TEMPORARY_PREFIX, FileSystem, storage_error
+from zhin_host.storage.names import is_ours
+
+_logger = logging.getLogger("zhin_host.storage")
+LOCK_NAME: Final = ".lock"
+HOLDER_NAME: Final = ".holder"
+_LOCK_TIMEOUT_S: Final = 1.0  # a host that is just stopping gets this long; a dead one's lock is free at once
+_HOLDER_BYTES_MAX: Final = 4096
+_PROBE: Final = b"\0" * 4096
+
+
+class Place:
+    """A directory and, between `take` and `let_go`, its lock."""
+
+    def __init__(self, directory: str, fs: FileSystem) -> None:
+        self.directory = directory
+        self._fs = fs
+        self._unlock: Callable[[], None] | None = None
+
+    def take(self) -> None:
+        """Make the directory, check it, lock it, say who holds it, sweep temporary files.
+
+        Raises:
+            StartupError: It cannot be used; the sentence names path, user and remedy.
+            DirectoryInUse: Another host holds it, or this process does already.
+        """
+        try:
+            self._make()
+            self._check_owner()
+        except OSError as error:
+            raise StartupError(self._refusal(error)) from error
+        self._lock()
+        try:
+            self._tighten()
+            self._fs.replace(self.directory, HOLDER_NAME, _holder(), is_synced=False)
+            self.check_writable()
+            self._sweep()
+        except (OSError, StorageUnavailable) as error:
+            self.let_go()
+            raise StartupError(self._refusal(error)) from error
+        except BaseException:
+            self.let_go()
+            raise
+
+    def let_go(self) -> None:
+        """Free the lock. A second call does nothing."""
+        if self._unlock is None:
+            return
+        unlock, self._unlock = self._unlock, None
+        self._fs.unlink_quietly(self.path(HOLDER_NAME))
+        unlock()
+
+    def path(self, name: str) -> str:
+        """The path of a name in the directory."""
+        return os.path.join(self.directory, name)
+
+    def check_writable(self) -> None:
+        """Write a small file and remove it.
+
+        Raises:
+            StorageFull: There is no space.
+            StorageUnavailable: It cannot be written, with the reason.
+        """
+        probe = self.path(f"{TEMPORARY_PREFIX}probe-{secrets.token_hex(4)}")
+        try:
+            fd = self._fs.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            try:
+                self._fs.write_all(fd, _PROBE)
+            finally:
+                self._fs.close_quietly(fd)
+                self._fs.unlink(probe)
+            free_bytes = self._fs.free_bytes(self.directory)
+        except OSError as error:
+            raise storage_error(error, "write to the data directory") from error
+        if free_bytes < len(_PROBE):  # some file systems take a write and find no room for it later
+            raise StorageFull(
+                "The disk of the data directory is full; free some space and it goes on by itself."
+            )
+
+    # -- taking it ----------------------------------------------------------------------------------------------------
+
+    def _make(self) -> None:
+        missing = []
+        path = self.directory
+        while not self._exists(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        for path in reversed(missing):
+            try:
+                self._fs.mkdir(path)
+            except FileExistsError:  # a second host that starts at the same moment
+                continue
+            self._fs.sync_directory(os.path.dirname(path))
+
+    def _exists(self, path: str) -> bool:
+        try:
+            self._fs.lstat(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _check_owner(self) -> None:
+        facts = self._fs.lstat(self.directory)
+        if not stat.S_ISDIR(facts.st_mode):
+            raise StartupError(f"{self.directory} is no directory; name another with --data-dir.")
+        user = os.geteuid()
+        if user not in (0, facts.st_uid):
+            raise StartupError(
+                f"{self.directory} belongs to uid {facts.st_uid} and this host runs as uid {user}; run it as that "
+                f"user, or `chown {user}` the directory, or name a new one with --data-dir."
+            )
+
+    def _lock(self) -> None:
+        try:
+            self._unlock = self._fs.lock(self.path(LOCK_NAME), _LOCK_TIMEOUT_S)
+        except TimeoutError:
+            raise DirectoryInUse(
+                f"{self.directory} is held by another host{self._held_by()}; stop that one, or name another "
+                "directory with --data-dir."
+            ) from None
+        except OSError as error:
+            raise StartupError(self._refusal(error)) from error
+
+    def _held_by(self) -> str:
+        """Who wrote the holder file; "" when it cannot be read."""
+        try:
+            holder = orjson.loads(self._fs.read_file(self.path(HOLDER_NAME), _HOLDER_BYTES_MAX))
+            return (
+                f" (pid {int(holder['pid'])} on {str(holder['host']):.80} since {str(holder['since']):.40})"
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return ""
+
+    def _tighten(self) -> None:
+        """A directory that was given to us with a wider mode: ours alone is made 0700, a shared one is refused."""
+        mode = stat.S_IMODE(self._fs.lstat(self.directory).st_mode)
+        if not mode & 0o077:
+            return
+        strangers = [name for name in self._fs.names(self.directory) if not is_ours(name)]
+        if strangers:
+            raise StartupError(
+                f"{self.directory} is open to other users (mode {mode:03o}) and holds other files, such as "
+                f"{min(strangers)!r:.80}; name a directory of its own with --data-dir, or `chmod 700` it."
+            )
+        self._fs.chmod(self.directory, 0o700)
+        _logger.warning("%s had mode %03o and has 700 now", self.directory, mode)
+
+    def _sweep(self) -> None:
+        """Remove what an interrupted write left; an hour old or a moment, it is nobody's: we hold the lock."""
+        for name in self._fs.names(self.directory):
+            if name.startswith(TEMPORARY_PREFIX):
+                self._fs.unlink_quietly(self.path(name))
+                _logger.info("removed the stale temporary file %s", name)
+
+    def _refusal(self, error: Exception) -> str:
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+        return (
+            f"The data directory {self.directory} cannot be used by uid {os.geteuid()}: {reason.rstrip('.')}; make it "
+            "a directory that this user owns and may write to, or name another with --data-dir."
+        )
+
+
+def _holder() -> bytes:
+    since = datetime.datetime.fromtimestamp(time.time(), datetime.UTC).isoformat(timespec="seconds")
+    return orjson.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since})
