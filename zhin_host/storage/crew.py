@@ -24,7 +24,7 @@ class _Wish:
     """One waiter.
 
     Attributes:
-        job: What makes its bytes or names durable; equal jobs of a batch run once. Raises OSError or a ZhinError.
+        job: Makes bytes or names durable, or raises; equal jobs of a batch run once.
         future: Resolved on `loop`, in one wake-up for the whole batch.
     """
 

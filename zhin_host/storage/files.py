@@ -64,7 +64,7 @@ class FileHttpSessionPersistence:
     def check_writable(self) -> None:
         self._place.check_writable()
 
-    # -- which there are ----------------------------------------------------------------------------------------------
+    # -- which there are -----------------------------------------------------------------------------------
 
     def session_ids(self) -> list[SessionId]:
         return sorted(self._sessions_with(names.LOG))
@@ -94,7 +94,7 @@ class FileHttpSessionPersistence:
             self._fs.unlink_quietly(self._path(session_id, names.SNAPSHOT))
             _logger.warning("session %s: it has a snapshot and no log; the snapshot was removed", session_id)
 
-    # -- logs ---------------------------------------------------------------------------------------------------------
+    # -- logs ----------------------------------------------------------------------------------------------
 
     async def create_log(self, session_id: SessionId) -> SessionLog:
         log = SessionEventLog.create(
@@ -141,7 +141,7 @@ class FileHttpSessionPersistence:
     def _log_crew(self) -> SyncCrew | None:
         return self._crew if self._is_syncing else None
 
-    # -- snapshots ----------------------------------------------------------------------------------------------------
+    # -- snapshots -----------------------------------------------------------------------------------------
 
     def read_snapshot(self, session_id: SessionId) -> bytes | None:
         try:
@@ -179,9 +179,9 @@ class FileHttpSessionPersistence:
             del self._writing[session_id]
 
     async def _snapshots_written(self, session_id: SessionId) -> None:
-        """Wait for the snapshots that the thread has yet to write, however they end: their own waiters hear of that.
+        """Wait for the snapshots that the thread has yet to write, however they end.
 
-        There is one thread, so when the last one is written, all are.
+        There is one thread, so when the last one is written, all are. Its own waiter hears how it ended.
         """
         while (under_way := self._writing.get(session_id)) is not None:
             written = asyncio.wrap_future(under_way)
@@ -189,7 +189,7 @@ class FileHttpSessionPersistence:
             written.exception()
             self._forget_writing(session_id, under_way)
 
-    # -- marks --------------------------------------------------------------------------------------------------------
+    # -- marks ---------------------------------------------------------------------------------------------
 
     async def mark(self, session_id: SessionId, text: str) -> None:
         if text == MARK_RUNNING and session_id in self._running:
@@ -216,8 +216,8 @@ class FileHttpSessionPersistence:
     def _write_mark(self, session_id: SessionId, text: str) -> None:
         """Replace the mark as a whole: at no moment is it missing.
 
-        Only what is not `running` is synced before it takes the name: an empty mark counts as running, and no other
-        text may be read in part.
+        Only what is not `running` is synced before it takes the name: an empty mark counts as running, and
+        no other text may be read in part.
         """
         path = self._path(session_id, names.MARK)
         try:
@@ -234,7 +234,7 @@ class FileHttpSessionPersistence:
         for session_id in session_ids:
             self._remove(session_id, names.MARK)
 
-    # -- end ----------------------------------------------------------------------------------------------------------
+    # -- end -----------------------------------------------------------------------------------------------
 
     async def delete(self, session_id: SessionId) -> None:
         log_path = self._path(session_id, names.LOG)

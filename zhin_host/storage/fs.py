@@ -1,12 +1,13 @@
 """FileSystem: the one seam to the operating system, and what is durable after each call.
 
-Every call of storage to the system is one method here, so that a test can fail, stop or count any of them. The
-methods raise OSError; the rest of storage turns it into `StorageUnavailable` or `StorageFull` with `storage_error`
-before it passes a port.
+Every call of storage to the system is one method here, so that a test can fail, stop or count any of them.
+The methods raise OSError; the rest of storage turns it into `StorageUnavailable` or `StorageFull` with
+`storage_error` before it passes a port.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import secrets
@@ -22,9 +23,7 @@ from zhin_host.errors import StorageFull, StorageUnavailable
 TEMPORARY_PREFIX: Final = ".tmp-"
 """Names of files that are not yet what they will be; swept at start-up, never a session's."""
 
-_ALWAYS: Final = (
-    os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-)  # O_NONBLOCK: a FIFO in a file's place must not hold us
+_ALWAYS: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: no FIFO in its place holds us
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _REMEDIES: Final = {
     errno.ENOSPC: "free some and it goes on by itself",
@@ -60,10 +59,10 @@ class FileSystem:
     Threads: every method may be called from any thread.
     """
 
-    # -- one system call each -------------------------------------------------------------------------------------
+    # -- one system call each ------------------------------------------------------------------------------
 
     def open(self, path: str, flags: int) -> int:
-        """A descriptor, never through a link in the last component. O_CREAT: the name is durable after its directory's sync."""
+        """A descriptor; no link is followed. A name that it makes is durable after its directory's sync."""
         return os.open(path, flags | _ALWAYS, 0o600)
 
     def fstat(self, fd: int) -> os.stat_result:
@@ -79,7 +78,10 @@ class FileSystem:
         os.close(fd)
 
     def write(self, fd: int, data: bytes | memoryview) -> int:
-        """One write, at the end on an O_APPEND descriptor; the bytes taken, maybe not all. kill -9 keeps them, a power cut not."""
+        """One write, at the end where O_APPEND was given; how many bytes the system took, maybe not all.
+
+        kill -9 keeps them; they survive a power cut after the next `datasync`.
+        """
         return os.write(fd, data)
 
     def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int:
@@ -95,7 +97,7 @@ class FileSystem:
         os.ftruncate(fd, size_bytes)
 
     def datasync(self, fd: int) -> None:
-        """The file's bytes and size survive a power cut on return; not its name. After an error nothing is known of them."""
+        """The file's bytes and size, not its name, survive a power cut on return."""
         _flush(fd)
 
     def fsync(self, fd: int) -> None:
@@ -103,7 +105,7 @@ class FileSystem:
         os.fsync(fd)
 
     def rename(self, source: str, target: str) -> None:
-        """`target` is, at once and whole, what `source` was; which of the two after a power cut: open until its directory's sync."""
+        """`target` is at once and whole what `source` was; durable after its directory's sync."""
         os.rename(source, target)
 
     def unlink(self, path: str) -> None:
@@ -129,7 +131,7 @@ class FileSystem:
         return (numbers.f_bfree if os.geteuid() == 0 else numbers.f_bavail) * numbers.f_frsize
 
     def lock(self, path: str, timeout_s: float) -> Callable[[], None]:
-        """Take a file's kernel lock and return what lets it go. The kernel does when the process dies, however it does.
+        """Take a file's kernel lock and return what lets it go; the kernel does when the process dies.
 
         filelock neither truncates nor removes the file, and a forked child does not keep the lock.
 
@@ -146,7 +148,7 @@ class FileSystem:
         lock.acquire(timeout=timeout_s)
         return lock.release
 
-    # -- made of them ---------------------------------------------------------------------------------------------
+    # -- made of them --------------------------------------------------------------------------------------
 
     def open_plain(self, path: str, flags: int) -> int:
         """A descriptor of a regular file with one link. Durable as `open`.
@@ -165,14 +167,12 @@ class FileSystem:
         return fd
 
     def close_quietly(self, fd: int) -> None:
-        """Close where nothing depends on how it ends: everything that matters was synced, or has failed already."""
-        try:
+        """Close where nothing depends on how it ends: what matters was synced, or has failed already."""
+        with contextlib.suppress(OSError):
             self.close(fd)
-        except OSError:
-            pass
 
     def write_all(self, fd: int, data: bytes) -> None:
-        """Every byte, by more writes where one comes short. Durable as `write`; after an error any part may be written."""
+        """Every byte, by more writes where one comes short; after an error any part may be there."""
         done = self.write(fd, data)
         while done < len(data):
             count = self.write(fd, memoryview(data)[done:])
@@ -212,10 +212,9 @@ class FileSystem:
             self.close_quietly(fd)
 
     def replace(self, directory: str, name: str, data: bytes, *, is_synced: bool) -> None:
-        """The file holds `data`, at once and whole; on an error it holds what it held, or is missing as it was.
+        """The file holds `data`, at once and whole; after an error what it held before.
 
-        Durable, for readers that mind the order of a power cut: with `is_synced` the bytes before the name. The
-        name itself only after its directory's sync.
+        Durable after its directory's sync; with `is_synced` no power cut leaves the name without its bytes.
         """
         temporary = os.path.join(directory, TEMPORARY_PREFIX + secrets.token_hex(8))
         fd = self.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -233,10 +232,8 @@ class FileSystem:
 
     def unlink_quietly(self, path: str) -> None:
         """Remove a name where one left over does no harm: the sweep at start-up takes it."""
-        try:
+        with contextlib.suppress(OSError):
             self.unlink(path)
-        except OSError:
-            pass
 
     def read_file(self, path: str, limit_bytes: int | None = None) -> bytes:
         """A plain file's bytes, the first `limit_bytes` of them."""
@@ -290,5 +287,5 @@ class Descriptor:
             self._fs.close_quietly(self.fd)
 
 
-# Where there is no fdatasync (macOS), fsync hands the bytes to the drive, which may still hold them in its cache.
+# Where there is no fdatasync (macOS), fsync hands the bytes to a drive that may still hold them in its cache.
 _flush: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)

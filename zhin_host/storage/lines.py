@@ -1,4 +1,4 @@
-"""Lines: finding events in a log's bytes without reading all of them. Pure; the bytes come through a `Read`."""
+"""Lines: finding events in a log's bytes without reading all of them. The bytes come through a `Read`."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def newline_before(read: Read, end: int) -> int:
 
 
 def tail_of(read: Read, size_bytes: int, session_id: str) -> Tail:
-    """The end of a log of that size. Reads the bytes after its last newline and a few before."""
+    """The end of a log; reads the bytes after its last newline and a few before."""
     end = newline_before(read, size_bytes)
     link = last_sum(read(max(0, end + _SUM_AT), min(end, -_SUM_AT))) if end else chain_start(session_id)
     return Tail(end, link, read(end, size_bytes - end))
 
 
 def is_whole(line: bytes, previous: bytes) -> bool:
-    """Whether the bytes are an event line but for the newline: its shape, and the chain to the line before."""
+    """Whether the bytes are an event line but for its newline: the shape, and the chain to the one before."""
     try:
         decode_line(line, previous)
     except ValueError:

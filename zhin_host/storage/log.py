@@ -1,4 +1,4 @@
-"""SessionEventLog: one session's log in a file, appended to in whole lines and never rewritten (contract.md section 4)."""
+"""SessionEventLog: one session's log in a file, whole lines, appended and never changed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import threading
 from typing import Final, NamedTuple
 
 from zhin_host.clock import SessionId
-from zhin_host.config import Fsync
 from zhin_host.errors import SessionNotFound, StorageUnavailable
 from zhin_host.events import SUM_BYTES, chain, chain_start
 from zhin_host.storage.crew import SyncCrew
@@ -31,8 +30,8 @@ class Mark(NamedTuple):
 class SessionEventLog:
     """An open log: one descriptor, the size it should have, and how much of it is known to be on the disk.
 
-    `append`, `read` and `offset_of` are plain calls; `sync` goes through the crew. Everything but `read` is called
-    from one thread; the crew's thread only reads `_end`, which is replaced as a whole.
+    `append`, `read` and `offset_of` are plain calls; `sync` goes through the crew. Everything but `read` is
+    called from one thread; the crew's thread only reads `_end`, which is replaced as a whole.
     """
 
     def __init__(
@@ -41,7 +40,11 @@ class SessionEventLog:
         """Use `create`, `open_mended` or `peek`.
 
         Args:
+            session_id: Whose log it is.
+            path: The file, for a second descriptor.
+            fd: Its descriptor, which is the log's from now on.
             end: The last whole line's end.
+            fs: The operating system.
             crew: None: sync() returns at once (--fsync never, or a log that is only read).
         """
         self.session_id = session_id
@@ -51,7 +54,7 @@ class SessionEventLog:
         self._crew = crew
         self._end = end
         self._is_dirty = False  # whether bytes after _end may be in the file that no caller was told of
-        # Nothing is known of what an earlier process synced, so a failed sync begins again from the first byte.
+        # What an earlier process synced is not known: after a failed sync, begin at the first byte.
         self._synced = Mark(0, chain_start(session_id))
         self._is_sync_broken = False
         self._sync_turn = threading.Lock()
@@ -69,7 +72,7 @@ class SessionEventLog:
             fd = fs.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
         except FileExistsError:
             raise StorageUnavailable(
-                f"Session {session_id} has a log already; make the session under a new id."
+                f"Session {session_id} is there already; make it under a new id."
             ) from None
         except OSError as error:
             raise storage_error(error, f"make the log of {session_id}") from error
@@ -84,13 +87,13 @@ class SessionEventLog:
         """The chain's link at the end, as the file says it."""
         return self._end.sum
 
-    # -- append -----------------------------------------------------------------------------------------------------
+    # -- append --------------------------------------------------------------------------------------------
 
     def append(self, lines: bytes, *, expected_bytes: int) -> None:
         end = self._end
         if expected_bytes != end.size_bytes:
             raise StorageUnavailable(
-                f"The log of {self.session_id} has {end.size_bytes} bytes and not the expected {expected_bytes}; "
+                f"The log of {self.session_id} has {end.size_bytes} bytes and not {expected_bytes}; "
                 "read the session again."
             )
         self._check_open()
@@ -118,12 +121,12 @@ class SessionEventLog:
             raise storage_error(error, f"append to the log of {self.session_id}") from error
         if facts.st_nlink == 0:
             raise StorageUnavailable(
-                f"The log of {self.session_id} was removed under the host; put the data directory back and restart."
+                f"The log of {self.session_id} was removed; restart with the data directory back."
             )
         if facts.st_size != self._end.size_bytes:
             raise StorageUnavailable(
-                f"The log of {self.session_id} has {facts.st_size} bytes where this host wrote {self._end.size_bytes}: "
-                "something else writes to the data directory; stop it and restart."
+                f"The log of {self.session_id} has {facts.st_size} bytes and not {self._end.size_bytes}: "
+                "stop what else writes to the data directory and restart."
             )
 
     def _cut_back(self) -> None:
@@ -140,7 +143,7 @@ class SessionEventLog:
         except StorageUnavailable as error:
             _logger.warning("%s; the next append cuts first", error)
 
-    # -- read -------------------------------------------------------------------------------------------------------
+    # -- read ----------------------------------------------------------------------------------------------
 
     def read(self, offset: int, limit_bytes: int) -> bytes:
         try:
@@ -169,7 +172,7 @@ class SessionEventLog:
         finally:
             self._file.leave()
 
-    # -- sync -------------------------------------------------------------------------------------------------------
+    # -- sync ----------------------------------------------------------------------------------------------
 
     async def sync(self) -> None:
         if self._crew is None or self._synced.size_bytes == self._end.size_bytes:
@@ -181,7 +184,7 @@ class SessionEventLog:
         await asyncio.shield(synced)
 
     def _sync_now(self) -> None:
-        """In a thread of the crew. After a failed sync the next one proves nothing: write the bytes again first.
+        """In a thread of the crew. After a failed sync the next proves nothing: first write the bytes again.
 
         The lock keeps a second thread from taking the success that follows a failure for its own.
         """
@@ -201,7 +204,7 @@ class SessionEventLog:
     def _write_again(self, end: Mark) -> None:
         """Write what came since the last good sync once more, where it stands, and sync that.
 
-        The pages may have been dropped by the failed sync, so each line's chain is checked before it is written.
+        The failed sync may have dropped the pages, so each line's chain is checked before it is written.
         """
         fd = self._fs.open_plain(self.path, os.O_WRONLY)
         try:
@@ -246,7 +249,7 @@ class SessionEventLog:
             f"{self._synced.size_bytes}; see to the disk, then restart the host and audit the session."
         )
 
-    # -- end --------------------------------------------------------------------------------------------------------
+    # -- end -----------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         self._file.close()
@@ -255,10 +258,10 @@ class SessionEventLog:
 def open_mended(
     session_id: SessionId, path: str, torn_path: str, *, fs: FileSystem, crew: SyncCrew | None
 ) -> SessionEventLog | None:
-    """The log with its tail mended (contract section 4), or None when it has no whole first line and is now removed.
+    """The log with its tail mended (contract section 4); None: it had no whole first line and is removed.
 
-    A last line whole but for its newline gets it; anything less goes to the .torn file. Complete lines are not
-    looked at: the fold finds a broken one.
+    A last line whole but for its newline gets it; anything less goes to the .torn file. Complete lines are
+    not looked at: the fold finds a broken one.
 
     Raises:
         SessionNotFound: There is no such file.

@@ -32,8 +32,8 @@ class MemoryLog:
             )
         if expected_bytes != len(self._content):
             raise StorageUnavailable(
-                f"The log of {self.session_id} has {len(self._content)} bytes and not the expected {expected_bytes}; "
-                "read the session again."
+                f"The log of {self.session_id} has {len(self._content)} bytes and not {expected_bytes} as "
+                "expected; read the session again."
             )
         self._content += lines
 
@@ -89,9 +89,7 @@ class MemorySessionPersistence:
     async def create_log(self, session_id: SessionId) -> SessionLog:
         names.checked(session_id)
         if session_id in self._logs:
-            raise StorageUnavailable(
-                f"Session {session_id} has a log already; make the session under a new id."
-            )
+            raise StorageUnavailable(f"Session {session_id} is there already; make it under a new id.")
         content = self._logs[session_id] = bytearray()
         self._marks[session_id] = MARK_RUNNING
         return MemoryLog(session_id, content)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import logging
 import os
 import secrets
 import socket
 import stat
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -94,7 +93,7 @@ class Place:
                 "The disk of the data directory is full; free some space and it goes on by itself."
             )
 
-    # -- taking it ----------------------------------------------------------------------------------------------------
+    # -- taking it -----------------------------------------------------------------------------------------
 
     def _make(self) -> None:
         missing = []
@@ -123,8 +122,8 @@ class Place:
         user = os.geteuid()
         if user not in (0, facts.st_uid):
             raise StartupError(
-                f"{self.directory} belongs to uid {facts.st_uid} and this host runs as uid {user}; run it as that "
-                f"user, or `chown {user}` the directory, or name a new one with --data-dir."
+                f"{self.directory} belongs to uid {facts.st_uid} and this host runs as uid {user}; "
+                f"run it as that user, `chown {user}` the directory, or name a new one with --data-dir."
             )
 
     def _lock(self) -> None:
@@ -142,14 +141,12 @@ class Place:
         """Who wrote the holder file; "" when it cannot be read."""
         try:
             holder = orjson.loads(self._fs.read_file(self.path(HOLDER_NAME), _HOLDER_BYTES_MAX))
-            return (
-                f" (pid {int(holder['pid'])} on {str(holder['host']):.80} since {str(holder['since']):.40})"
-            )
+            return f" (pid {int(holder['pid'])} on {holder['host']!s:.80} since {holder['since']!s:.40})"
         except (OSError, ValueError, KeyError, TypeError):
             return ""
 
     def _tighten(self) -> None:
-        """A directory that was given to us with a wider mode: ours alone is made 0700, a shared one is refused."""
+        """A wider mode than 0700 is set right where the directory is ours alone; a shared one is refused."""
         mode = stat.S_IMODE(self._fs.lstat(self.directory).st_mode)
         if not mode & 0o077:
             return
@@ -163,7 +160,7 @@ class Place:
         _logger.warning("%s had mode %03o and has 700 now", self.directory, mode)
 
     def _sweep(self) -> None:
-        """Remove what an interrupted write left; an hour old or a moment, it is nobody's: we hold the lock."""
+        """Remove what an interrupted write left: nobody writes it any more, we hold the lock."""
         for name in self._fs.names(self.directory):
             if name.startswith(TEMPORARY_PREFIX):
                 self._fs.unlink_quietly(self.path(name))
@@ -172,11 +169,12 @@ class Place:
     def _refusal(self, error: Exception) -> str:
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
         return (
-            f"The data directory {self.directory} cannot be used by uid {os.geteuid()}: {reason.rstrip('.')}; make it "
-            "a directory that this user owns and may write to, or name another with --data-dir."
+            f"The data directory {self.directory} cannot be used by uid {os.geteuid()}: "
+            f"{reason.rstrip('.')}; make it a directory that this user owns and may write to, "
+            "or name another with --data-dir."
         )
 
 
 def _holder() -> bytes:
-    since = datetime.datetime.fromtimestamp(time.time(), datetime.UTC).isoformat(timespec="seconds")
+    since = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     return orjson.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since})
