@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Literal
 
 from zhin_host.clock import Clock, SessionId
@@ -36,8 +36,17 @@ class Feed:
         is_over: Whether nothing will ever follow: the session is terminal.
     """
 
-    def __init__(self, log: SessionLog, *, next_index: int, is_at_rest: bool, is_over: bool, tail_bytes_max: int) -> None:
-        self.offset = log.size_bytes
+    def __init__(  # noqa: PLR0913 - what readers may see, and how much of it is kept
+        self,
+        log: SessionLog,
+        *,
+        offset: int,
+        next_index: int,
+        is_at_rest: bool,
+        is_over: bool,
+        tail_bytes_max: int,
+    ) -> None:
+        self.offset = offset
         self.next_index = next_index
         self.is_at_rest = is_at_rest
         self.is_over = is_over
@@ -163,7 +172,7 @@ class Subscription:
         self._feed.leave(self)
         self._hub.leave(self)
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         self._task = asyncio.current_task()
         is_first = True
         while True:

@@ -1,0 +1,124 @@
+"""App: the table of routes, and the ASGI app made of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
+
+from zhin_host.config import Config
+from zhin_host.errors import RequestError, RouteNotFound
+from zhin_host.http.guard import Guard
+from zhin_host.http.routes import Call, Handler, Routes
+from zhin_host.ports import Authenticator
+from zhin_host.store import HttpAgentSessionStore
+
+_logger = logging.getLogger("zhin_host.http")
+
+BASE: Final = "/zhin/v1"
+
+# Matched from the top, so the busiest come first. All but GET change state and are logged under their names.
+_TABLE: Final[Mapping[str, Mapping[str, str]]] = {
+    "/session": {"POST": "start"},
+    "/session/{session_id}": {"POST": "proceed", "GET": "view", "DELETE": "delete"},
+    "/session/{session_id}/stream": {"GET": "stream"},
+    "/session/{session_id}/input": {"POST": "answer"},
+    "/session/{session_id}/cancel": {"POST": "cancel"},
+    "/session/{session_id}/audit": {"GET": "audit"},
+    "/session/{session_id}/end": {"POST": "end"},
+    "/session/{session_id}/resume": {"POST": "resume"},
+    "/sessions": {"GET": "page"},
+    "/authorization/{request_id}/complete": {"POST": "authorize"},
+    "/resume": {"POST": "answer_relayed"},
+    "/health": {"GET": "health"},
+    "/ready": {"GET": "ready"},
+    "/info": {"GET": "info"},
+}
+
+
+def create_app(
+    store: HttpAgentSessionStore,
+    *,
+    authenticator: Authenticator,
+    config: Config,
+    info: Callable[[], dict[str, Any]],
+    allowed_hosts: Iterable[str] = (),
+    allowed_origins: Iterable[str] = (),
+    any_host: bool = False,
+    lifespan: Lifespan[Any] | None = None,
+) -> ASGIApp:
+    """The ASGI app of a host, with everything of contract section 2 under /zhin/v1.
+
+    Args:
+        store: Who carries the commands out.
+        authenticator: Says who calls.
+        config: The limits of bodies and streams.
+        info: Makes the fields of GET /info.
+        allowed_hosts: Values of Host beside the loopback ones; without a port, any port.
+        allowed_origins: Values of Origin beside the host's own.
+        any_host: Let any Host pass: tokens guard an address that is not loopback, and no host is named.
+        lifespan: What starts and stops the host in a server that speaks lifespan, as Starlette takes it.
+    """
+    routes = Routes(store, authenticator=authenticator, config=config, info=info)
+    table = [
+        Route(
+            BASE + path, Resource({method: (name, getattr(routes, name)) for method, name in methods.items()})
+        )
+        for path, methods in _TABLE.items()
+    ]
+    router = Router(table, redirect_slashes=False, default=_not_found, lifespan=lifespan)
+    return Guard(router, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins, any_host=any_host)
+
+
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001 - ASGI's signature
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    raise RouteNotFound(f"There is nothing at {scope['path']!r:.120}; every route is under {BASE}.")
+
+
+class Resource:
+    """One path: a handler for each method, and a line in the log for each call that may change something."""
+
+    def __init__(self, handlers: Mapping[str, tuple[str, Handler]]) -> None:
+        """Take the handlers.
+
+        Args:
+            handlers: Method to (what the log calls it, its handler). HEAD goes where GET does.
+        """
+        self._handlers = dict(handlers)
+        if "GET" in handlers:
+            self._handlers["HEAD"] = handlers["GET"]
+        self._allow = ", ".join(sorted(self._handlers))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request for this path."""
+        method = scope["method"]
+        if method not in self._handlers:
+            detail = f"{method:.20} is not for this path; use {self._allow}."
+            raise HTTPException(405, detail, headers={"Allow": self._allow})
+        name, handler = self._handlers[method]
+        call = Call(scope, receive)
+        if method in {"GET", "HEAD"}:
+            reply = await handler(call)
+        else:
+            reply = await _logged(name, handler, call)
+        await reply(scope, receive, send)
+
+
+async def _logged(name: str, handler: Handler, call: Call) -> ASGIApp:
+    outcome = "failed"
+    try:
+        reply = await handler(call)
+        outcome = "ok"
+        return reply
+    except RequestError as error:
+        outcome = error.code
+        raise
+    finally:
+        who = "-" if call.who is None or call.who.name is None else call.who.name
+        _logger.info("who=%s what=%s session=%s outcome=%s", who, name, call.session_id, outcome)

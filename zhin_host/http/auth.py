@@ -1,0 +1,130 @@
+"""Auth: who calls. Everybody alike, or bearer tokens; credentials come from the Authorization header only."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import os
+import stat
+from collections.abc import Mapping
+
+from zhin_host.errors import StartupError, Unauthorized
+from zhin_host.ports import Principal
+
+_logger = logging.getLogger("zhin_host.http")
+
+_TOKEN_CHARACTERS_MIN = 16
+_FILE_BYTES_MAX = 1 << 20
+
+
+class AllowAll:
+    """Nobody is told apart: every caller is the principal without a name."""
+
+    def __init__(self) -> None:
+        self._principal = Principal(None)
+
+    async def authenticate(self, headers: Mapping[bytes, bytes]) -> Principal:  # noqa: ARG002 - the seam's signature
+        """The one principal there is."""
+        return self._principal
+
+
+class BearerTokens:
+    """One principal for each token (RFC 6750, in the header only).
+
+    Only the tokens' SHA-256 is kept. A token is compared with all of them, each in constant time, so that the
+    time of an answer says nothing about a token or about whose it is.
+    """
+
+    def __init__(self, tokens: Mapping[str, str]) -> None:
+        """Take the tokens.
+
+        Args:
+            tokens: Name of the principal to its token.
+        """
+        self._principals = [(_digest(token.encode()), Principal(name)) for name, token in tokens.items()]
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> BearerTokens:
+        """The tokens of a file: `name token` a line; blank lines and lines that begin with # say nothing.
+
+        Raises:
+            StartupError: It cannot be read, or a line is wrong; the line is named, never the token.
+        """
+        return cls(parse_tokens(_read(path), os.fspath(path)))
+
+    async def authenticate(self, headers: Mapping[bytes, bytes]) -> Principal:
+        """The principal whose token the Authorization header bears.
+
+        Raises:
+            Unauthorized: There is no such header, it is of another scheme, or nobody has this token.
+        """
+        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+        if scheme.lower() != b"bearer":
+            raise Unauthorized("Say who you are: send the header Authorization: Bearer TOKEN.")
+        presented = _digest(token.strip(b" "))
+        found: Principal | None = None
+        for digest, principal in self._principals:
+            if hmac.compare_digest(digest, presented):
+                found = principal
+        if found is None:
+            raise Unauthorized("Nobody has this token; send one from the host's token file.")
+        return found
+
+
+def parse_tokens(text: str, path: str) -> dict[str, str]:
+    """The principals' names and tokens that a token file's text holds; `path` is for the messages.
+
+    Raises:
+        StartupError: As `BearerTokens.from_file`.
+    """
+    tokens: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        where = f"The token file {path}, line {number}:"
+        if len(words) != 2:  # noqa: PLR2004 - name and token
+            raise StartupError(f"{where} write a name, a space and a token, and nothing else.")
+        name, token = words
+        if name in tokens:
+            raise StartupError(
+                f"{where} the name {name!r:.80} was there before; give each principal one line."
+            )
+        if len(token) < _TOKEN_CHARACTERS_MIN:
+            raise StartupError(
+                f"{where} the token of {name!r:.80} is under {_TOKEN_CHARACTERS_MIN} characters."
+            )
+        if not token.isascii() or not token.isprintable():
+            raise StartupError(f"{where} the token of {name!r:.80} is not of visible ASCII characters.")
+        if token in tokens.values():
+            raise StartupError(f"{where} the token of {name!r:.80} is another one's too; make a new one.")
+        tokens[name] = token
+    if not tokens:
+        raise StartupError(
+            f"The token file {path} names nobody; write a line with a name, a space and a token."
+        )
+    return tokens
+
+
+def _read(path: str | os.PathLike[str]) -> str:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - its descriptor is asked about its mode
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read(_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise StartupError(f"The token file {os.fspath(path)} cannot be read: {error.strerror}.") from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO) and os.name == "posix":
+        _logger.warning("The token file %s may be read by others; chmod 600 it.", os.fspath(path))
+    if len(text) > _FILE_BYTES_MAX:
+        raise StartupError(
+            f"The token file {os.fspath(path)} is over {_FILE_BYTES_MAX} bytes; is it the right one?"
+        )
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError:
+        raise StartupError(f"The token file {os.fspath(path)} is not UTF-8 text.") from None
+
+
+def _digest(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()

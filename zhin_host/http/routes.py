@@ -1,0 +1,248 @@
+"""Routes: a handler for each route; it parses, makes one call of the store, and renders."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import orjson
+from starlette.types import ASGIApp, Receive, Scope
+
+from zhin_host.config import Config
+from zhin_host.errors import AuthorizationRequestNotFound, BadRequest, RequestError, SessionNotFound
+from zhin_host.http import schema
+from zhin_host.http.reply import SESSION_ID, Reply, error_reply, ok
+from zhin_host.http.streaming import StreamReply, format_of, query_of, start_index_of, until_of
+from zhin_host.ports import Authenticator, Principal
+from zhin_host.store import Accepted, Answered, HttpAgentSessionStore
+
+_STATUSES: Final = ("running", "waiting", "completed", "failed")
+_LIMIT_MAX: Final = 200
+_LIMIT_DEFAULT: Final = "50"
+
+
+class Call:
+    """One request on its way through a handler.
+
+    Attributes:
+        headers: Lower-case names; of a repeated header the last value.
+        who: The caller, None until it is authenticated.
+        session_id: What the log line names, "-" while no session is known.
+    """
+
+    __slots__ = ("headers", "receive", "scope", "session_id", "who")
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.who: Principal | None = None
+        self.session_id = "-"
+        in_path = scope["path_params"].get("session_id")
+        if in_path is not None and schema.is_session_id(in_path):
+            self.session_id = scope[SESSION_ID] = in_path
+
+    def known_session(self) -> str:
+        """The sessionId of the path.
+
+        Raises:
+            SessionNotFound: It cannot be one.
+        """
+        if self.session_id == "-":
+            raise SessionNotFound(self.scope["path_params"]["session_id"])
+        return self.session_id
+
+
+Handler = Callable[[Call], Awaitable[ASGIApp]]
+
+
+class Routes:
+    """The handlers. Each raises RequestError for a refusal; the guard makes the answer of it."""
+
+    def __init__(
+        self,
+        store: HttpAgentSessionStore,
+        *,
+        authenticator: Authenticator,
+        config: Config,
+        info: Callable[[], dict[str, Any]],
+    ) -> None:
+        self._store = store
+        self._authenticator = authenticator
+        self._config = config
+        self._info = info
+        self._health = Reply(200, orjson.dumps({"ok": True, "service": "zhin-agent-session"}))
+
+    async def _who(self, call: Call) -> Principal:
+        call.who = await self._authenticator.authenticate(call.headers)
+        return call.who
+
+    async def _body(self, call: Call) -> schema.Body:
+        return await schema.read_object(call.headers, call.receive, self._config)
+
+    async def health(self, call: Call) -> Reply:  # noqa: ARG002 - every handler takes the call
+        """GET /health."""
+        return self._health
+
+    async def ready(self, call: Call) -> Reply:
+        """GET /ready: any reason not to be ready is 503."""
+        try:
+            self._store.check_ready()
+        except RequestError as error:
+            return error_reply(error, call.scope, status=503)
+        return ok({"ok": True})
+
+    async def info(self, call: Call) -> Reply:
+        """GET /info."""
+        await self._who(call)
+        return ok({"ok": True, **self._info()})
+
+    async def start(self, call: Call) -> Reply:
+        """POST /session."""
+        _refuse_key(call)
+        start = schema.start_of(await self._body(call), self._config)
+        who = await self._who(call)
+        accepted = await self._store.start(who, start.message, start.metadata, start.agent)
+        call.session_id = accepted.session_id
+        return _accepted(accepted)
+
+    async def proceed(self, call: Call) -> Reply:
+        """POST /session/{id}."""
+        _refuse_key(call)
+        follow_up = schema.follow_up_of(await self._body(call))
+        who = await self._who(call)
+        return _accepted(
+            await self._store.proceed(who, call.known_session(), follow_up.token, follow_up.message)
+        )
+
+    async def stream(self, call: Call) -> ASGIApp:
+        """GET /session/{id}/stream."""
+        query = query_of(call.scope["query_string"])
+        stream_format = format_of(call.headers)
+        start_index = start_index_of(call.headers, query)
+        until = until_of(query, stream_format)
+        who = await self._who(call)
+        session_id = call.known_session()
+        subscription = await self._store.subscribe(who, session_id, start_index, until)
+        if until == "never" and stream_format == "sse" and subscription.has_nothing_left:
+            await subscription.aclose()
+            return Reply(204, b"", [(b"x-zhin-session-id", session_id.encode("ascii"))])
+        return StreamReply(subscription, stream_format, self._config.write_timeout_s)
+
+    async def answer(self, call: Call) -> Reply:
+        """POST /session/{id}/input."""
+        given = schema.answer_of(await self._body(call))
+        who = await self._who(call)
+        answered = await self._store.answer(
+            who, call.known_session(), given.request_id, given.answer, given.comment
+        )
+        return _answered(answered, "approved" if "approved" in given.answer else "response")
+
+    async def answer_relayed(self, call: Call) -> Reply:
+        """POST /resume."""
+        given = schema.relayed_of(await self._body(call))
+        who = await self._who(call)
+        if not schema.is_session_id(given.session_id):
+            raise SessionNotFound(given.session_id)
+        call.session_id = call.scope[SESSION_ID] = given.session_id
+        answered = await self._store.answer_relayed(who, given.session_id, given.request_id, given.response)
+        return _answered(answered, "approved" if isinstance(answered.value, bool) else "response")
+
+    async def authorize(self, call: Call) -> Reply:
+        """POST /authorization/{requestId}/complete."""
+        given = schema.authorization_of(await self._body(call))
+        who = await self._who(call)
+        request_id = call.scope["path_params"]["request_id"]
+        if given.session_id is not None and not schema.is_session_id(given.session_id):
+            raise SessionNotFound(given.session_id)
+        if not schema.is_request_id(request_id):
+            raise AuthorizationRequestNotFound(request_id)
+        answered = await self._store.authorize(who, request_id, given.success, given.error, given.session_id)
+        call.session_id = answered.session_id
+        return _answered(answered, "success")
+
+    async def cancel(self, call: Call) -> Reply:
+        """POST /session/{id}/cancel."""
+        turn_id = schema.text_of(await self._body(call), "turnId")
+        who = await self._who(call)
+        session_id = call.known_session()
+        status = await self._store.cancel(who, session_id, turn_id)
+        return ok({"ok": True, "sessionId": session_id, "status": status}, session_id)
+
+    async def resume(self, call: Call) -> Reply:  # noqa: ARG002 - every handler takes the call
+        """POST /session/{id}/resume."""
+        raise BadRequest(
+            "POST /session/{id}/resume is not supported yet; send the message again as a follow-up."
+        )
+
+    async def end(self, call: Call) -> Reply:
+        """POST /session/{id}/end."""
+        given = schema.end_of(await self._body(call))
+        who = await self._who(call)
+        session_id = call.known_session()
+        await self._store.end(who, session_id, given.outcome, given.message)
+        return ok({"ok": True, "sessionId": session_id, "status": given.outcome}, session_id)
+
+    async def delete(self, call: Call) -> Reply:
+        """DELETE /session/{id}."""
+        who = await self._who(call)
+        session_id = call.known_session()
+        await self._store.delete(who, session_id)
+        return ok({"ok": True, "sessionId": session_id}, session_id)
+
+    async def view(self, call: Call) -> Reply:
+        """GET /session/{id}."""
+        who = await self._who(call)
+        session_id = call.known_session()
+        return ok({"ok": True, **await self._store.view(who, session_id)}, session_id)
+
+    async def audit(self, call: Call) -> Reply:
+        """GET /session/{id}/audit: the verdict; its own ok, when it has one, is what counts."""
+        who = await self._who(call)
+        session_id = call.known_session()
+        return ok({"ok": True, **await self._store.audit(who, session_id)}, session_id)
+
+    async def page(self, call: Call) -> Reply:
+        """GET /sessions."""
+        query = query_of(call.scope["query_string"])
+        status = query.get("status")
+        if status is not None and status not in _STATUSES:
+            raise BadRequest(f"status is one of {', '.join(_STATUSES)}, not {status!r:.40}.")
+        limit = query.get("limit", _LIMIT_DEFAULT)
+        if not (limit.isascii() and limit.isdigit() and len(limit) <= 3 and 1 <= int(limit) <= _LIMIT_MAX):  # noqa: PLR2004
+            raise BadRequest(f"limit is a whole number from 1 to {_LIMIT_MAX}, not {limit!r:.40}.")
+        before = query.get("before")
+        if before is not None and not schema.is_session_id(before):
+            raise BadRequest(f"before is a sessionId, not {before!r:.80}.")
+        page = await self._store.page(await self._who(call), status, int(limit), before)
+        fields: dict[str, Any] = {"ok": True, "sessions": page.sessions}
+        if page.next_before is not None:
+            fields["nextBefore"] = page.next_before
+        return ok(fields)
+
+
+def _refuse_key(call: Call) -> None:
+    if b"idempotency-key" in call.headers:
+        raise BadRequest("The header Idempotency-Key is not supported yet; leave it out.")
+
+
+def _accepted(accepted: Accepted) -> Reply:
+    fields = {
+        "ok": True,
+        "sessionId": accepted.session_id,
+        "continuationToken": accepted.token,
+        "turnId": accepted.turn_id,
+        "startIndex": accepted.start_index,
+    }
+    return ok(fields, accepted.session_id)
+
+
+def _answered(answered: Answered, name: str) -> Reply:
+    fields = {
+        "ok": True,
+        "sessionId": answered.session_id,
+        "requestId": answered.request_id,
+        name: answered.value,
+        "alreadyAnswered": answered.already,
+    }
+    return ok(fields, answered.session_id)

@@ -1,0 +1,184 @@
+"""Streaming: a session as NDJSON or SSE, the bytes of its log with heartbeats (contract 2, Streams)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from contextlib import aclosing
+from typing import Final, Literal
+from urllib.parse import parse_qsl
+
+from starlette.types import Receive, Scope, Send
+
+from zhin_host.errors import BadRequest
+from zhin_host.http.guard import abort
+from zhin_host.http.reply import IS_STARTED
+from zhin_host.http.schema import Headers
+from zhin_host.subscriptions import Subscription, Until
+
+Format = Literal["ndjson", "sse"]
+
+_logger = logging.getLogger("zhin_host.http")
+
+_CURSOR = re.compile(r"-?[0-9]{1,15}")
+_EVENT = re.compile(rb'^\{"index":([0-9]+),"type":"([^"]+)".*\n', re.MULTILINE)
+_SSE_FIRST: Final = b"retry: 1000\n\n"
+_SSE_HEARTBEAT: Final = (
+    b": heartbeat\n\nevent: ping\ndata: {}\n\n"  # without data a browser dispatches no event
+)
+_CONTENT_TYPES: Final = {
+    "ndjson": b"application/x-ndjson; charset=utf-8",
+    "sse": b"text/event-stream; charset=utf-8",
+}
+
+
+def format_of(headers: Headers) -> Format:
+    """SSE for a client that accepts text/event-stream, else NDJSON."""
+    return "sse" if b"text/event-stream" in headers.get(b"accept", b"").lower() else "ndjson"
+
+
+def query_of(query: bytes) -> dict[str, str]:
+    """The query's parameters; of a repeated one the last.
+
+    Raises:
+        BadRequest: It is no query.
+    """
+    if not query:
+        return {}
+    try:
+        return dict(
+            parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=100)
+        )
+    except ValueError:
+        raise BadRequest("The query is not name=value pairs joined by &, percent-encoded UTF-8.") from None
+
+
+def start_index_of(headers: Headers, query: dict[str, str]) -> int:
+    """Where to begin: after Last-Event-ID, else after lastEventId, else at startIndex, else at 0.
+
+    Raises:
+        BadRequest: The one that counts is not a whole number of at most 15 digits.
+    """
+    last_seen = headers.get(b"last-event-id")
+    if last_seen is not None:
+        return _index(last_seen.decode("latin-1"), "Last-Event-ID", is_seen=True) + 1
+    if "lastEventId" in query:
+        return _index(query["lastEventId"], "lastEventId", is_seen=True) + 1
+    return _index(query.get("startIndex", "0"), "startIndex", is_seen=False)
+
+
+def _index(text: str, name: str, *, is_seen: bool) -> int:
+    if not _CURSOR.fullmatch(text) or (is_seen and text.startswith("-")):
+        sign = ", not negative" if is_seen else ""
+        raise BadRequest(f"{name} is a whole number of at most 15 digits{sign}, not {text!r:.40}.")
+    return int(text)
+
+
+def until_of(query: dict[str, str], stream_format: Format) -> Until:
+    """How long to follow; boundary for NDJSON and never for SSE when not said.
+
+    Raises:
+        BadRequest: It is none of the three.
+    """
+    match query.get("until"):
+        case None:
+            return "never" if stream_format == "sse" else "boundary"
+        case ("boundary" | "tail" | "never") as until:
+            return until
+        case other:
+            raise BadRequest(f"until is boundary, tail or never, not {other!r:.40}.")
+
+
+class StreamReply:
+    """A response that lasts as long as its subscription, which it closes in every case; it touches no turn.
+
+    One task beside the request's own listens for the client's leaving; nothing is made for an event.
+    """
+
+    def __init__(self, subscription: Subscription, stream_format: Format, write_timeout_s: float) -> None:
+        """Take the subscription over.
+
+        Args:
+            subscription: Open; closed when the response ends.
+            stream_format: How its blocks are framed.
+            write_timeout_s: How long a client may take nothing of the end; the subscription watches the rest.
+        """
+        self._subscription = subscription
+        self._format = stream_format
+        self._write_timeout_s = write_timeout_s
+        self._has_left = False
+        self._is_over = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until the subscription ends or the client leaves."""
+        watcher: asyncio.Task[None] | None = None
+        task = asyncio.current_task()
+        try:
+            scope[IS_STARTED] = True
+            await send({"type": "http.response.start", "status": 200, "headers": self._headers()})
+            if scope["method"] != "HEAD":
+                watcher = asyncio.create_task(self._watch(receive, task), name="zhin-stream-watch")
+                await self._send_blocks(send)
+            await self._finish(scope, send)
+        except asyncio.CancelledError:
+            if not self._has_left and not self._subscription.is_dropped:
+                raise
+            if task is not None:
+                task.uncancel()  # it was meant for this stream, and ends here
+            if self._subscription.is_dropped:
+                abort(scope)
+        except Exception:  # around one subscriber: the others, and the turn, go on
+            _logger.exception("A stream of session %s failed", self._subscription.session_id)
+            abort(scope)
+        finally:
+            self._is_over = True
+            await asyncio.shield(self._close(watcher))
+
+    def _headers(self) -> list[tuple[bytes, bytes]]:
+        return [
+            (b"content-type", _CONTENT_TYPES[self._format]),
+            (b"cache-control", b"no-cache, no-transform"),
+            (b"content-encoding", b"identity"),  # what keeps compressing middleware away from it
+            (b"x-accel-buffering", b"no"),
+            (b"x-content-type-options", b"nosniff"),
+            (b"x-zhin-session-id", self._subscription.session_id.encode("ascii")),
+            (b"x-zhin-stream-version", b"1"),
+            (b"x-zhin-tail-index", b"%d" % self._subscription.tail_index),
+        ]
+
+    async def _send_blocks(self, send: Send) -> None:
+        frame = _sse_frame if self._format == "sse" else _ndjson_frame
+        first = _SSE_FIRST if self._format == "sse" else b""
+        async with aclosing(aiter(self._subscription)) as blocks:
+            async for block in blocks:
+                await send({"type": "http.response.body", "body": first + frame(block), "more_body": True})
+                first = b""
+
+    async def _finish(self, scope: Scope, send: Send) -> None:
+        try:
+            async with asyncio.timeout(self._write_timeout_s):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except TimeoutError:
+            abort(scope)
+
+    async def _watch(self, receive: Receive, task: asyncio.Task[object] | None) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        if task is not None and not self._is_over:
+            self._has_left = True
+            task.cancel("the client left the stream")
+
+    async def _close(self, watcher: asyncio.Task[None] | None) -> None:
+        if watcher is not None:
+            watcher.cancel()
+            await asyncio.gather(watcher, return_exceptions=True)
+        await self._subscription.aclose()
+
+
+def _ndjson_frame(block: bytes) -> bytes:
+    return block or b"\n"
+
+
+def _sse_frame(block: bytes) -> bytes:
+    return _EVENT.sub(rb"id: \1\nevent: \2\ndata: \g<0>\n", block) if block else _SSE_HEARTBEAT
