@@ -307,7 +307,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Handle the signals while serving; unlike uvicorn, raise them no more after it: the exit code is 0."""
+        """Handle the signals while serving; unlike uvicorn, do not raise them again: the exit code is 0."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

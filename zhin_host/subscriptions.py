@@ -168,6 +168,10 @@ class Subscription:
             self._is_heartbeat_due = True
             self._bell.set()
 
+    def took(self) -> None:
+        """The reader took a part of the block it was handed: the write timeout counts from here."""
+        self._handed_at_s = self._hub.clock.monotonic_s()
+
     async def aclose(self) -> None:
         self._feed.leave(self)
         self._hub.leave(self)
@@ -246,9 +250,10 @@ class Subscription:
         if self._index <= self._skip_below:
             return b""
         first = self._index - block.count(b"\n")
+        begin = 0
         for _ in range(self._skip_below - first):
-            block = block[block.index(b"\n") + 1 :]
-        return block
+            begin = block.index(b"\n", begin) + 1
+        return block[begin:]
 
 
 class Subscriptions:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 from starlette.types import Receive, Scope, Send
 
-from zhin_host.errors import BadRequest
+from zhin_host.errors import BadRequest, StorageUnavailable
 from zhin_host.http.guard import abort
 from zhin_host.http.reply import IS_STARTED
 from zhin_host.http.schema import Headers
@@ -23,6 +23,7 @@ _logger = logging.getLogger("zhin_host.http")
 
 _CURSOR = re.compile(r"-?[0-9]{1,15}")
 _EVENT = re.compile(rb'^\{"index":([0-9]+),"type":"([^"]+)".*\n', re.MULTILINE)
+_WRITE_BYTES: Final = 64 * 1024
 _SSE_FIRST: Final = b"retry: 1000\n\n"
 _SSE_HEARTBEAT: Final = (
     b": heartbeat\n\nevent: ping\ndata: {}\n\n"  # without data a browser dispatches no event
@@ -128,6 +129,9 @@ class StreamReply:
                 task.uncancel()  # it was meant for this stream, and ends here
             if self._subscription.is_dropped:
                 abort(scope)
+        except StorageUnavailable as error:
+            _logger.warning("A stream of session %s broke off: %s", self._subscription.session_id, error)
+            abort(scope)
         except Exception:  # around one subscriber: the others, and the turn, go on
             _logger.exception("A stream of session %s failed", self._subscription.session_id)
             abort(scope)
@@ -152,8 +156,13 @@ class StreamReply:
         first = _SSE_FIRST if self._format == "sse" else b""
         async with aclosing(aiter(self._subscription)) as blocks:
             async for block in blocks:
-                await send({"type": "http.response.body", "body": first + frame(block), "more_body": True})
+                body = first + frame(block)
                 first = b""
+                while len(body) > _WRITE_BYTES:  # in parts, so that a slow reader is told from one that takes nothing
+                    await send({"type": "http.response.body", "body": body[:_WRITE_BYTES], "more_body": True})
+                    body = body[_WRITE_BYTES:]
+                    self._subscription.took()
+                await send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def _finish(self, scope: Scope, send: Send) -> None:
         try:
