@@ -113,6 +113,17 @@ class Draft(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Parts:
+    """One line taken apart and not judged: `data` is its bytes as they stand in the line."""
+
+    index: int
+    type: str
+    timestamp_ms: int
+    data: bytes
+    sum: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """One line of a log, read back.
 
@@ -173,16 +184,29 @@ def decode_line(line: bytes, previous: bytes) -> Event:
     Raises:
         ValueError: It is not such a line; the message says why.
     """
-    match = _LINE.match(line)
-    if match is None:
+    parts = split_line(line)
+    if parts is None:
         raise ValueError("not a whole event line")
-    if chain(previous, line[:-_TAIL_OF_LINE]) != match[5]:
+    if chain(previous, payload_of(line)) != parts.sum:
         raise ValueError("the chain is broken here: sum does not match")
     try:
-        data = orjson.loads(match[4])
+        data = orjson.loads(parts.data)
     except orjson.JSONDecodeError as error:
         raise ValueError(f"data is not JSON: {error}") from None
-    return Event(int(match[1]), match[2].decode("ascii"), int(match[3]), data, match[5])
+    return Event(parts.index, parts.type, parts.timestamp_ms, data, parts.sum)
+
+
+def split_line(line: bytes) -> Parts | None:
+    """A whole line (without its newline) taken apart; None where it has not the shape of one."""
+    match = _LINE.match(line)
+    if match is None:
+        return None
+    return Parts(int(match[1]), match[2].decode("ascii"), int(match[3]), match[4], match[5])
+
+
+def payload_of(line: bytes) -> bytes:
+    """What the line's sum is of, beside the sum before: its bytes before `,"sum":`."""
+    return line[:-_TAIL_OF_LINE]
 
 
 def digest(raw: bytes) -> str:
