@@ -10,14 +10,13 @@ from typing import Final, NamedTuple
 
 from zhin_host.clock import SessionId
 from zhin_host.errors import SessionNotFound, StorageUnavailable
-from zhin_host.events import SUM_BYTES, chain, chain_start
+from zhin_host.events import chain, chain_start, payload_of
 from zhin_host.storage.crew import SyncCrew
 from zhin_host.storage.fs import Descriptor, FileSystem, storage_error
 from zhin_host.storage.lines import BrokenLine, Tail, find_line, is_whole, last_sum, newline_before, tail_of
 
 _logger = logging.getLogger("zhin_host.storage")
 _BLOCK_BYTES: Final = 1 << 20
-_AFTER_PAYLOAD: Final = len(b',"sum":"') + SUM_BYTES + len(b'"}')
 
 
 class Mark(NamedTuple):
@@ -238,8 +237,8 @@ class SessionEventLog:
 
     def _checked(self, block: bytes, link: bytes) -> bytes:
         for line in block[:-1].split(b"\n"):
-            link = chain(link, line[:-_AFTER_PAYLOAD])
-            if line[-_AFTER_PAYLOAD:] != b',"sum":"%b"}' % link:
+            link = chain(link, payload_of(line))
+            if not line.endswith(b',"sum":"%b"}' % link):
                 raise StorageUnavailable(self._lost())
         return link
 
