@@ -16,13 +16,16 @@
     ├── EventRefused              an event that cannot stand in the log
     │   ├── EventTooLarge · Unserializable · IllegalMove
     └── AgentError                what an agent may catch
-        ├── ActionFailed · ToolDenied · RequestExpired · AttemptEnded
+        └── ActionFailed · ToolDenied · RequestExpired
+    asyncio.CancelledError
+    └── AttemptEnded              the attempt is over; not to be caught
 
 Only `zhin_host.http` maps these to responses; everything below it raises them.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import ClassVar
 
 
@@ -320,5 +323,8 @@ class RequestExpired(AgentError):
     """Nobody answered the request in its time; the tool did not run."""
 
 
-class AttemptEnded(AgentError):
-    """This attempt of the turn is over (stop, drop, cancel, end): the call wrote nothing and ran nothing."""
+class AttemptEnded(asyncio.CancelledError):
+    """This attempt of the turn is over (stop, drop, cancel, end): the call wrote nothing and ran nothing.
+
+    A kind of cancellation, so that no `except Exception` of an agent takes it for a failure and carries on.
+    """

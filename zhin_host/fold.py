@@ -101,7 +101,7 @@ def _turn_failed(state: SessionState, data: Mapping[str, Any], timestamp_ms: int
 
 def _turn_cancelling(state: SessionState, data: Mapping[str, Any], timestamp_ms: int) -> None:
     if state.turn is not None:
-        state.turn = replace(state.turn, is_cancelling=True)
+        state.turn = replace(state.turn, cancelling={name: data[name] for name in ("reason", "by") if name in data})
 
 
 def _turn_cancelled(state: SessionState, data: Mapping[str, Any], timestamp_ms: int) -> None:

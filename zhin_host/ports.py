@@ -1,4 +1,4 @@
-"""The seams: what the runtime asks of storage, of an agent and of whoever authenticates (design.md, Seams).
+"""The seams: what the runtime asks of storage and of whoever authenticates (the agent's is in agent.py).
 
 Errors of storage are `StorageUnavailable` and `StorageFull` (errors.py) everywhere: no OSError passes a port.
 """
@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Final, Protocol
 
 from zhin_host.clock import SessionId
-
-if TYPE_CHECKING:
-    from zhin_host.turn import Turn
 
 MARK_RUNNING: Final = "running"
 MARK_STOPPED: Final = "stopped"
@@ -157,22 +154,3 @@ class Authenticator(Protocol):
         Raises:
             Unauthorized: The credentials are missing or wrong.
         """
-
-
-class Agent(Protocol):
-    """What the runtime hosts. `agent.hosted` makes one of a coroutine function or an async generator.
-
-    Attributes:
-        name: Said in session.started and GET /info.
-        version: Said in turn.started; "" when it says none.
-        is_resumable: Whether a turn may be driven again from its record.
-        tools: The tools it may call, for GET /info; names and schemas.
-    """
-
-    name: str
-    version: str
-    is_resumable: bool
-    tools: tuple[Any, ...]
-
-    async def run(self, turn: Turn) -> None:
-        """One turn, from its top. May be cancelled at any await; whatever it raises ends the turn as failed."""

@@ -110,7 +110,7 @@ class OpenTurn:
     Attributes:
         started_index: Index of its turn.started.
         is_received: Whether its message.received is in the log.
-        is_cancelling: Whether turn.cancelling is.
+        cancelling: Why and by whom it is being cancelled (reason, by), None while it is not.
         attempt: 1, then one more with every re-drive.
         loose_index: The first event that a re-drive would void, None when there is none.
         completions: Indexes of the message.completed that count.
@@ -120,11 +120,16 @@ class OpenTurn:
     turn_id: str
     started_index: int
     is_received: bool = False
-    is_cancelling: bool = False
+    cancelling: Mapping[str, Any] | None = None
     attempt: int = 1
     loose_index: int | None = None
     completions: tuple[int, ...] = ()
     calls: Mapping[str, OpenCall] = field(default_factory=dict)
+
+    @property
+    def is_cancelling(self) -> bool:
+        """Whether turn.cancelling is in the log."""
+        return self.cancelling is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,78 @@
+"""HostedAgent: what a developer wrote, made into the one thing the runtime hosts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any, Protocol, cast
+
+from zhin_host.errors import StartupError
+from zhin_host.tools import Tool, tools_digest
+from zhin_host.turn import Turn
+
+
+class Agent(Protocol):
+    """What the runtime hosts.
+
+    Attributes:
+        name: Said in session.started and GET /info.
+        version: Said in turn.started; "" when it says none.
+        is_resumable: Whether a turn may be driven again from its record.
+        tools: The tools it says it calls, for GET /info.
+        tools_digest: Names their names, schemas and policies; said in turn.started.
+    """
+
+    name: str
+    version: str
+    is_resumable: bool
+    tools: tuple[Tool, ...]
+    tools_digest: str
+
+    async def run(self, turn: Turn) -> None:
+        """One turn, from its top. May be cancelled at any await; whatever it raises ends the turn as failed."""
+
+
+class HostedAgent:
+    """A coroutine function or an async generator of strings, with what it says of itself.
+
+    Its `version`, `resumable` and `tools` are read off attributes of those names, if it has them.
+    """
+
+    def __init__(self, function: Callable[[Turn], Any], name: str, tools: Iterable[Tool] = ()) -> None:
+        self.name = name
+        self.version = str(getattr(function, "version", ""))
+        self.is_resumable = bool(getattr(function, "resumable", True))
+        self.tools = tuple(tools) or tuple(getattr(function, "tools", ()))
+        self.tools_digest = tools_digest(self.tools)
+        self._function = function
+
+    async def run(self, turn: Turn) -> None:
+        produced = self._function(turn)
+        if hasattr(produced, "__aiter__"):
+            async for text in cast("AsyncIterator[str]", produced):
+                await turn.say(text)
+        else:
+            await cast("Awaitable[object]", produced)
+
+
+def hosted(agent: object, name: str = "agent", tools: Iterable[Tool] = ()) -> HostedAgent:
+    """The agent as the runtime hosts it.
+
+    Args:
+        agent: A coroutine function or async generator function of one argument, the Turn; or an object that is
+            called like one.
+        name: What sessions record; it must stay the same for them to go on.
+        tools: Its tools, for those who look at GET /info.
+
+    Raises:
+        StartupError: It is none of these.
+    """
+    if isinstance(agent, HostedAgent):
+        return agent
+    called = agent if inspect.isroutine(agent) else getattr(agent, "__call__", None)
+    if not (inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)):
+        raise StartupError(
+            f"The agent {name!r} is a {type(agent).__name__}; give an async function (or async generator) of one "
+            "argument, the Turn."
+        )
+    return HostedAgent(cast("Callable[[Turn], Any]", agent), name, tools)

@@ -1,0 +1,160 @@
+"""HttpApprovalWaiter, which parks a turn until a person has answered, and the gate before a tool (ADR 0040, D3).
+
+The request is an event first and the answer is an event first; what waits here is only a bell. So an answer cannot
+come too early, and nothing is lost with the process but the waiting itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from zhin_host import events as ev
+from zhin_host.actions import Actions
+from zhin_host.attempt import Attempt
+from zhin_host.clock import new_request_id
+from zhin_host.errors import RequestExpired, SessionBusy, ToolDenied
+from zhin_host.tools import Scope, Tool
+
+_log = logging.getLogger("zhin_host.approval")
+
+_PROMPT_MARGIN_BYTES = 1_024
+
+
+class HttpApprovalWaiter:
+    """The bells of one session's open requests: exactly one outcome per request."""
+
+    def __init__(self) -> None:
+        self._bells: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
+
+    async def wait(self, request_id: str, attempt: Attempt, request: ev.Draft) -> Mapping[str, Any]:
+        """Make the request and wait for its answer, as long as it takes unless the request expires.
+
+        Returns:
+            The data of the event that answered it.
+
+        Raises:
+            asyncio.CancelledError: The agent gave the waiting up, and the request is closed; or the attempt is over,
+                and whoever ended it closes the request.
+        """
+        bell: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
+        self._bells[request_id] = bell
+        try:
+            await attempt.commit(request)
+            return await bell
+        except asyncio.CancelledError:
+            if not attempt.is_over and not bell.done():
+                attempt.hand_over(given_up(request.data, request.type))
+            raise
+        finally:
+            del self._bells[request_id]
+
+    def ring(self, request_id: str, answer: Mapping[str, Any]) -> None:
+        """Tell whoever waits that the answer is in the log; nobody may wait, after a restart for one."""
+        bell = self._bells.get(request_id)
+        if bell is not None and not bell.done():
+            bell.set_result(answer)
+
+
+def given_up(request: Mapping[str, Any], request_type: str) -> ev.Draft:
+    """The event that closes a request which nobody waits for any more."""
+    if request_type == ev.AUTHORIZATION_REQUIRED:
+        data = {"requestId": request["requestId"], "connection": request["connection"]}
+        return ev.Draft(ev.AUTHORIZATION_COMPLETED, {**data, "success": False, "error": "cancelled"})
+    data = {"requestId": request["requestId"], "kind": request["kind"], "outcome": "cancelled"}
+    return ev.Draft(ev.INPUT_COMPLETED, data)
+
+
+class Gate:
+    """Asks people on behalf of one attempt: questions, approvals, and the approval before a tool runs."""
+
+    def __init__(self, attempt: Attempt, actions: Actions, waiter: HttpApprovalWaiter) -> None:
+        self._attempt = attempt
+        self._actions = actions
+        self._waiter = waiter
+
+    async def pass_tool(self, tool: Tool, call_id: str, shown: Mapping[str, Any], raw: bytes) -> None:
+        """Return when the call may run with exactly these arguments.
+
+        Args:
+            tool: Whose policy says whether to ask.
+            call_id: The call, already asked for in the log.
+            shown: The bound arguments.
+            raw: The same as JSON bytes; what runs is made of them.
+
+        Raises:
+            ToolDenied, RequestExpired: A person refused, or nobody answered in time; the result is recorded.
+        """
+        while True:
+            state = self._attempt.journal.state
+            scope = await tool.scope_to_ask(raw, state.grants)
+            if scope is None:
+                return
+            try:
+                answer = await self._ask_tool(tool, call_id, shown, raw, scope)
+            except asyncio.CancelledError:
+                if not self._attempt.is_over:
+                    await self._actions.record(call_id, tool.name, "cancelled", 0)
+                raise
+            if answer["outcome"] != "approved":
+                await self._refuse(tool, call_id, answer["outcome"])
+            if ev.json_bytes(shown) == raw:
+                return
+            _log.warning("the arguments of call %s changed while it waited; a person is asked again", call_id)
+            raw = ev.json_bytes(shown)
+
+    async def ask(self, kind: str, call_id: str, prompt: str, **more: Any) -> Mapping[str, Any]:
+        """Ask a person; the data of the input.completed.
+
+        Raises:
+            RequestExpired: Nobody answered in time.
+        """
+        answer = await self._wait(kind, call_id, prompt, None, more)
+        if answer["outcome"] == "expired":
+            raise RequestExpired(f"nobody answered in time: {prompt:.200}", call_id)
+        return answer
+
+    async def authorize(self, call_id: str, connection: str, more: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Wait for an authorization; the data of the authorization.completed."""
+        request_id = self._new_request()
+        data = {"requestId": request_id, "callId": call_id, "connection": connection, **more}
+        self._attempt.check_size(ev.AUTHORIZATION_REQUIRED, data)
+        return await self._waiter.wait(request_id, self._attempt, ev.Draft(ev.AUTHORIZATION_REQUIRED, data))
+
+    async def _ask_tool(
+        self, tool: Tool, call_id: str, shown: Mapping[str, Any], raw: bytes, scope: Scope
+    ) -> Mapping[str, Any]:
+        prompt = f"Allow {tool.name} for the rest of the session?" if scope == "session" else f"Allow {tool.name}?"
+        more = {"toolName": tool.name, "args": shown, "argsDigest": ev.digest(raw), "scope": scope}
+        return await self._wait("approval", call_id, prompt, tool.expires_s, more)
+
+    async def _refuse(self, tool: Tool, call_id: str, outcome: str) -> None:
+        if outcome == "expired":
+            error: ToolDenied | RequestExpired = RequestExpired(f"nobody allowed {tool.name} in time", call_id)
+            code = "REQUEST_EXPIRED"
+        else:
+            error, code = ToolDenied(f"a person refused {tool.name}", call_id), "TOOL_DENIED"
+        await self._actions.record(call_id, tool.name, "denied", 0, error={"code": code, "message": str(error)})
+        raise error
+
+    async def _wait(
+        self, kind: str, call_id: str, prompt: str, expires_s: float | None, more: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        services = self._attempt.services
+        request_id = self._new_request()
+        data = {"requestId": request_id, "kind": kind, "callId": call_id, "prompt": ev.text_form(prompt), **more}
+        expires_s = services.config.request_expires_s if expires_s is None else expires_s
+        if expires_s > 0:
+            data["expiresAt"] = services.clock.now_ms() + round(expires_s * 1000)
+        self._attempt.check_size(ev.INPUT_REQUESTED, data, margin_bytes=_PROMPT_MARGIN_BYTES)
+        return await self._waiter.wait(request_id, self._attempt, ev.Draft(ev.INPUT_REQUESTED, data))
+
+    def _new_request(self) -> str:
+        attempt = self._attempt
+        attempt.check()
+        limit = attempt.services.config.open_requests_max
+        if len(attempt.journal.state.pending) >= limit:
+            raise SessionBusy(f"{limit} requests of this session are open already; wait for answers before asking more.")
+        return new_request_id(attempt.services.clock, attempt.session_id)

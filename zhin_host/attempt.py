@@ -1,0 +1,115 @@
+"""Attempt: one try at one turn, as far as it may write: over, it writes nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from zhin_host import events as ev
+from zhin_host.clock import Clock, SessionId
+from zhin_host.config import Config
+from zhin_host.errors import AttemptEnded, EventTooLarge
+from zhin_host.journal import SessionJournal
+from zhin_host.text import SaidText
+from zhin_host.workers import Workers
+
+_LINE_OVERHEAD_BYTES: Final = 256  # index, type, timestamp and sum of a line, at their longest
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the host gives to every turn."""
+
+    clock: Clock
+    config: Config
+    workers: Workers
+
+
+class Attempt:
+    """The write side of a Turn, shared by its actions and its gate.
+
+    What is handed to `append` or `commit` is queued at once and written before anything later, so a cancelled caller
+    loses nothing it has already handed over.
+
+    Attributes:
+        number: 1, then one more with every re-drive.
+        is_over: Whether the attempt has ended: every call from then on raises AttemptEnded.
+        running: How many actions' functions run now.
+    """
+
+    def __init__(self, session_id: SessionId, turn_id: str, journal: SessionJournal, services: Services) -> None:
+        self.session_id = session_id
+        self.turn_id = turn_id
+        self.journal = journal
+        self.services = services
+        self.number = 1
+        self.is_over = False
+        self.running = 0
+        self._thought = self._new_thought()
+
+    def check(self) -> None:
+        """Raise AttemptEnded when the attempt is over."""
+        if self.is_over:
+            raise AttemptEnded("this attempt of the turn is over")
+
+    def is_open(self, call_id: str) -> bool:
+        """Whether the log still waits for the result of this call of this turn."""
+        turn = self.journal.state.turn
+        return turn is not None and turn.turn_id == self.turn_id and call_id in turn.calls
+
+    async def say(self, data: Mapping[str, Any]) -> None:
+        """Queue a message.appended; it is written with the next batch."""
+        for draft in self.completed_thought():
+            self.journal.queue(*draft)
+        if self.journal.queue(ev.MESSAGE_APPENDED, data):
+            await self.journal.flush()
+
+    async def think(self, data: Mapping[str, Any]) -> None:
+        """Queue a reasoning.appended; reasoning.completed comes before whatever else comes next."""
+        self._thought.add(data["reasoningDelta"])
+        if self.journal.queue(ev.REASONING_APPENDED, data):
+            await self.journal.flush()
+
+    def hand_over(self, *drafts: ev.Draft) -> None:
+        """Queue drafts, a due reasoning.completed before them."""
+        for draft in (*self.completed_thought(), *drafts):
+            self.journal.queue(*draft)
+
+    async def append(self, *drafts: ev.Draft) -> None:
+        """Write drafts; readers see them on return."""
+        self.hand_over(*drafts)
+        await self.journal.write_when_possible(())
+
+    async def commit(self, *drafts: ev.Draft) -> None:
+        """Write drafts and wait until they survive a power cut."""
+        self.hand_over(*drafts)
+        await self.journal.commit(())
+
+    def completed_thought(self) -> list[ev.Draft]:
+        """The reasoning.completed that is due, if one is."""
+        if not self._thought:
+            return []
+        thought, self._thought = self._thought, self._new_thought()
+        return [ev.Draft(ev.REASONING_COMPLETED, thought.fields())]
+
+    def check_size(self, kind: str, data: object, *, margin_bytes: int = 0) -> None:
+        """Raise EventTooLarge when an event of `data` and `margin_bytes` beside it would not fit a line."""
+        limit = self.services.config.line_bytes_max
+        size = len(ev.json_bytes(data)) + margin_bytes + _LINE_OVERHEAD_BYTES
+        if size > limit:
+            raise EventTooLarge(kind, size, limit)
+
+    def fitting_text(self, kind: str, text: str) -> str:
+        """The text in its JSON form.
+
+        Raises:
+            EventTooLarge: It does not fit a line.
+        """
+        text = ev.text_form(text)
+        if len(text) * 6 + _LINE_OVERHEAD_BYTES > self.services.config.line_bytes_max:  # 6: a control character's escape
+            self.check_size(kind, text)
+        return text
+
+    def _new_thought(self) -> SaidText:
+        return SaidText("reasoning", self.services.config.line_bytes_max)

@@ -1,0 +1,234 @@
+"""create_agent_session_host: wires every part of a host, and owns what runs beside the requests."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from zhin_host.agent import Agent, hosted
+from zhin_host.attempt import Services
+from zhin_host.audit import audit_session
+from zhin_host.clock import Clock, SessionId, SystemClock
+from zhin_host.config import SETTINGS, Config
+from zhin_host.http import AllowAll, create_app
+from zhin_host.ports import Authenticator, SessionPersistence
+from zhin_host.sessions import LiveSessions
+from zhin_host.storage.files import FileHttpSessionPersistence
+from zhin_host.storage.memory import MemorySessionPersistence
+from zhin_host.store import HttpAgentSessionStore
+from zhin_host.subscriptions import Subscriptions
+from zhin_host.tools import Tool
+from zhin_host.workers import Workers
+
+_log = logging.getLogger("zhin_host.host")
+
+
+class AgentSessionHost:
+    """One host: its app, its sessions and its tasks. Use `create_agent_session_host` to make one.
+
+    Serve `app`, or mount it: a server that speaks lifespan starts and stops the host. Where nobody does, it starts
+    with the first request, and `async with host:` around the server's life stops it cleanly.
+
+    Attributes:
+        app: The ASGI app.
+        store: The commands, for use without HTTP.
+        config: The settings in force.
+    """
+
+    def __init__(  # noqa: PLR0913 - the place where everything is wired
+        self,
+        agents: Mapping[str, Agent],
+        persistence: SessionPersistence,
+        config: Config,
+        clock: Clock,
+        authenticator: Authenticator,
+        allowed_hosts: Iterable[str],
+        allowed_origins: Iterable[str],
+        *,
+        any_host: bool,
+    ) -> None:
+        self.config = config
+        self._agents = agents
+        self._persistence = persistence
+        services = Services(clock, config, Workers(config.worker_threads_max))
+        self._hub = Subscriptions(
+            clock,
+            streams_max=config.streams_max,
+            heartbeat_s=config.heartbeat_s,
+            write_timeout_s=config.write_timeout_s,
+        )
+        self._sessions = LiveSessions(persistence, services, agents.__contains__)
+        self.store = HttpAgentSessionStore(self._sessions, agents, services, self._hub, self._audit)
+        self._app = create_app(
+            self.store,
+            authenticator=authenticator,
+            config=config,
+            info=self.info,
+            allowed_hosts=allowed_hosts,
+            allowed_origins=allowed_origins,
+            any_host=any_host,
+            lifespan=self._lifespan,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+        self._starting: asyncio.Task[None] | None = None
+        self._is_stopped = False
+
+    @property
+    def app(self) -> ASGIApp:
+        """The ASGI app."""
+        return self._serve
+
+    @property
+    def sessions_found(self) -> int:
+        """How many sessions there are."""
+        return len(self._sessions)
+
+    def info(self) -> dict[str, Any]:
+        """GET /info: the agents, their tools with their approval policy, the settings."""
+        return {
+            "agents": [
+                {
+                    "name": agent.name,
+                    "version": agent.version,
+                    "resumable": agent.is_resumable,
+                    "tools": [_tool_info(tool) for tool in agent.tools],
+                }
+                for agent in self._agents.values()
+            ],
+            "limits": {setting.name: getattr(self.config, setting.name) for setting in SETTINGS},
+        }
+
+    async def start(self) -> None:
+        """Take the data directory and begin to sort what the last host left open. Once; later calls wait for it.
+
+        Raises:
+            StartupError: The directory cannot be used; DirectoryInUse when another host holds it.
+        """
+        if self._starting is None:
+            self._starting = asyncio.get_running_loop().create_task(self._start(), name="start")
+        await asyncio.shield(self._starting)
+
+    async def stop(self) -> None:
+        """Drain: refuse new work, end the streams, let actions end, sync, and let the data directory go. Once."""
+        if self._starting is None or self._is_stopped:
+            return
+        self._is_stopped = True
+        await self.store.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._sessions.stop()
+        self._persistence.stop()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._starting is None and scope["type"] == "http":
+            await self.start()  # mounted where nobody passes lifespan on
+        await self._app(scope, receive, send)
+
+    @asynccontextmanager
+    async def _lifespan(self, _app: object) -> AsyncIterator[None]:
+        async with self:
+            yield
+
+    async def _start(self) -> None:
+        await asyncio.to_thread(self._persistence.start)
+        await asyncio.to_thread(self._sessions.start)
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._sessions.recover(), name="recovery"),
+            loop.create_task(self._tick(), name="ticker"),
+        ]
+
+    async def _tick(self) -> None:
+        """The one timer: heartbeats, slow readers, expired requests, stale marks, idle sessions."""
+        interval_s = min(1.0, self.config.heartbeat_s / 4, self.config.write_timeout_s / 4)
+        while True:
+            await asyncio.sleep(interval_s)
+            self._hub.tick()
+            self.store.expire()
+            self._sessions.sweep()
+            await self._sessions.drop_idle()
+
+    def _audit(self, session_id: SessionId, limit_bytes: int | None) -> dict[str, Any]:
+        return audit_session(self._persistence, session_id, limit_bytes=limit_bytes).to_json()
+
+
+def create_agent_session_host(  # noqa: PLR0913 - each is one thing a host may be given
+    agent: object,
+    *,
+    data_dir: str | Path | None = None,
+    tools: Iterable[Tool] = (),
+    authenticator: Authenticator | None = None,
+    allowed_hosts: Iterable[str] = (),
+    allowed_origins: Iterable[str] = (),
+    any_host: bool = False,
+    clock: Clock | None = None,
+    persistence: SessionPersistence | None = None,
+    config: Config | None = None,
+    **settings: Any,
+) -> AgentSessionHost:
+    """A host for an agent, or for several: `{"name": agent, …}`, the first being the default.
+
+    Args:
+        agent: An async function or async generator of one argument, the Turn; or several by name.
+        data_dir: The folder of plain files; None keeps everything in memory.
+        tools: The agent's tools, for those who look at GET /info.
+        authenticator: Who calls; None tells nobody apart.
+        allowed_hosts: Values of the Host header beside the loopback ones.
+        allowed_origins: Values of the Origin header beside the host's own.
+        any_host: Let any Host pass (for an address that tokens guard).
+        clock: Time and randomness.
+        persistence: Where sessions live instead of files or memory.
+        config: The settings; or give them one by one as keywords, by the names in `zhin_host.config`.
+
+    Raises:
+        StartupError: The agent is none, or a setting is out of its range.
+    """
+    config = config or Config(**settings)
+    if isinstance(agent, Mapping):
+        agents = {name: hosted(one, name) for name, one in agent.items()}
+    else:
+        one = hosted(agent, str(getattr(agent, "name", None) or getattr(agent, "__name__", "agent")), tools)
+        agents = {one.name: one}
+    if persistence is None:
+        persistence = (
+            MemorySessionPersistence() if data_dir is None else FileHttpSessionPersistence(data_dir, fsync=config.fsync)
+        )
+    return AgentSessionHost(
+        agents,
+        persistence,
+        config,
+        clock or SystemClock(),
+        authenticator or AllowAll(),
+        allowed_hosts,
+        allowed_origins,
+        any_host=any_host,
+    )
+
+
+def _tool_info(tool: Tool) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "approval": tool.policy_name,
+        "repeatable": tool.is_repeatable,
+        "inputSchema": tool.schema,
+    }

@@ -1,0 +1,68 @@
+"""Workers: daemon threads for plain functions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+class Workers:
+    """Daemon threads for plain functions: as many at once as the setting says, none of which can hold the stop."""
+
+    def __init__(self, threads_max: int) -> None:
+        self._free = asyncio.Semaphore(threads_max)
+
+    async def run(self, gives_up: Callable[[], bool], function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """The function's value.
+
+        A thread cannot be stopped. When the call is cancelled and `gives_up()`, the thread runs on and its value is
+        dropped; else the call waits for it all the same, and returns the value (whoever cancelled leaves it behind).
+        """
+        await self._free.acquire()
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Any] = loop.create_future()
+        done.add_done_callback(_look)
+        context = contextvars.copy_context()
+
+        def work() -> None:
+            try:
+                value = context.run(function, *args, **kwargs)
+            except BaseException as error:  # noqa: BLE001 - it belongs to whoever awaits the future
+                settle, outcome = _fail, error
+            else:
+                settle, outcome = _finish, value
+            try:
+                loop.call_soon_threadsafe(self._settle, settle, done, outcome)
+            except RuntimeError:  # the loop is closed: the host stopped and nobody waits for this any more
+                return
+
+        threading.Thread(target=work, name=f"action {getattr(function, '__name__', 'function')}", daemon=True).start()
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            if done.done() or gives_up():
+                raise
+        return await asyncio.shield(done)
+
+    def _settle(self, settle: Callable[[asyncio.Future[Any], Any], None], done: asyncio.Future[Any], outcome: Any) -> None:
+        self._free.release()
+        settle(done, outcome)
+
+
+def _finish(done: asyncio.Future[Any], value: Any) -> None:
+    done.set_result(value)
+
+
+def _fail(done: asyncio.Future[Any], error: BaseException) -> None:
+    if isinstance(error, StopIteration):  # a future refuses to hold one
+        error = RuntimeError(f"the function raised StopIteration: {error}")
+    done.set_exception(error)
+
+
+def _look(done: asyncio.Future[Any]) -> None:
+    """An error that nobody waits for any more is no "exception was never retrieved"."""
+    if not done.cancelled():
+        done.exception()
