@@ -62,7 +62,9 @@ class Identities:
         like = (name, hashlib.sha256(arguments).hexdigest())
         count = self._seen[like]
         self._seen[like] += 1
-        named = hashlib.sha256(f"{self._turn_id}\n{like[0]}\n{like[1]}\n{count}".encode("utf-8", "replace")).digest()
+        named = hashlib.sha256(
+            f"{self._turn_id}\n{like[0]}\n{like[1]}\n{count}".encode("utf-8", "replace")
+        ).digest()
         return "call_" + base32(int.from_bytes(named, "big"), 26)
 
 
@@ -84,7 +86,9 @@ class Actions:
             ev.Draft(ev.ACTIONS_REQUESTED, {"callId": call_id, "toolName": name, "input": arguments})
         )
 
-    async def refuse(self, name: str, arguments: Mapping[str, Any], code: str, error: Exception) -> ActionFailed:
+    async def refuse(
+        self, name: str, arguments: Mapping[str, Any], code: str, error: Exception
+    ) -> ActionFailed:
         """Record an action that fails before it runs; the error to raise, with its cause.
 
         Args:
@@ -102,7 +106,12 @@ class Actions:
         return failure
 
     async def perform(
-        self, call_id: str, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self,
+        call_id: str,
+        name: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
     ) -> Any:
         """Run the function and record its result; its value in the JSON form.
 
@@ -116,6 +125,7 @@ class Actions:
         action = CurrentAction(call_id, f"{attempt.session_id}:{call_id}", attempt.number)
         started_s = clock.monotonic_s()
         attempt.running += 1
+        failure: BaseException | None = None
         try:
             value = await self._invoke(action, function, args, kwargs)
             result = self._result_of(value)
@@ -127,7 +137,9 @@ class Actions:
             code = "RESULT_TOO_LARGE" if isinstance(error, EventTooLarge) else "UNSERIALIZABLE"
             result, failure = {"error": error_form(code, error)}, error
         except BaseException as error:  # SystemExit and the like from a tool are failures too
-            if attempt.is_over:  # perhaps the cancelling was what it failed of: no result, so it may run again
+            if (
+                attempt.is_over
+            ):  # perhaps the cancelling was what it failed of: no result, so it may run again
                 raise AttemptEnded("this attempt of the turn is over") from error
             result, failure = {"error": error_form("ACTION_FAILED", error)}, error
         finally:
@@ -136,7 +148,9 @@ class Actions:
         await self.record(call_id, name, status, _since(clock.monotonic_s(), started_s), **result)
         if status == "completed":
             return result["output"]
-        raise ActionFailed(f"{name} failed: {result['error']['message']}", call_id, result["error"]) from failure
+        raise ActionFailed(
+            f"{name} failed: {result['error']['message']}", call_id, result["error"]
+        ) from failure
 
     async def record(self, call_id: str, name: str, status: str, duration_ms: int, **more: Any) -> None:
         """Put an action's result into the log, durable on return.
@@ -153,12 +167,16 @@ class Actions:
         await attempt.commit(ev.Draft(ev.ACTION_RESULT, data))
 
     async def _invoke(
-        self, action: CurrentAction, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self,
+        action: CurrentAction,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
     ) -> Any:
         workers = self._attempt.services.workers
         token = _current.set(action)
         try:
-            if _is_async(function):
+            if is_async(function):
                 return await function(*args, **kwargs)
             value = await workers.run(lambda: not self._attempt.is_over, function, *args, **kwargs)
             return await value if inspect.isawaitable(value) else value
@@ -172,15 +190,20 @@ class Actions:
         return {"output": output}
 
 
-def _is_async(function: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))
+def is_async(function: object) -> bool:
+    """Whether calling it gives a coroutine: a coroutine function, or an object whose type is called like one."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(type(function), "__call__", None)  # noqa: B004 - which kind of callable
+    )
 
 
 def _since(now_s: float, started_s: float) -> int:
     return round((now_s - started_s) * 1000)
 
 
-def named_arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def named_arguments(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
     """The arguments by parameter name, as an auditor wants to read them; by position where there is no signature."""
     try:
         bound = inspect.signature(function).bind(*args, **kwargs)

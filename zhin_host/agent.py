@@ -69,7 +69,7 @@ def hosted(agent: object, name: str = "agent", tools: Iterable[Tool] = ()) -> Ho
     """
     if isinstance(agent, HostedAgent):
         return agent
-    called = agent if inspect.isroutine(agent) else getattr(agent, "__call__", None)
+    called = agent if inspect.isroutine(agent) else getattr(type(agent), "__call__", None)  # noqa: B004 - which kind
     if not (inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)):
         raise StartupError(
             f"The agent {name!r} is a {type(agent).__name__}; give an async function (or async generator) of one "

@@ -63,10 +63,14 @@ class Answers:
                 raise RequestNotFound(request_id)
             wanted = "response" if kind == "question" else "approved"
             if wanted not in answer:
-                raise BadRequest(f"body.{wanted}: request {request_id} is of kind {kind} and is answered with {wanted}.")
+                raise BadRequest(
+                    f"body.{wanted}: request {request_id} is of kind {kind} and is answered with {wanted}."
+                )
             return await self._give(live, who, request_id, kind, answer[wanted], comment)
 
-    async def answer_relayed(self, who: Principal, session_id: str, request_id: str, response: Any) -> Answered:
+    async def answer_relayed(
+        self, who: Principal, session_id: str, request_id: str, response: Any
+    ) -> Answered:
         """POST /resume: "approve"/"deny" or a bool answers an approval; anything answers a question."""
         async with self._sessions.held(who, SessionId(session_id)) as live:
             pending, given = await self._asked(live, request_id)
@@ -75,12 +79,19 @@ class Answers:
                 raise RequestNotFound(request_id)
             if kind != "question":
                 if not isinstance(response, str | bool) or response not in _RELAYED:
-                    raise BadRequest(f'body.response: request {request_id} takes "approve", "deny", true or false.')
+                    raise BadRequest(
+                        f'body.response: request {request_id} takes "approve", "deny", true or false.'
+                    )
                 response = _RELAYED[response]
             return await self._give(live, who, request_id, kind, response, None)
 
     async def authorize(
-        self, who: Principal, request_id: str, success: bool, error: str | None, session_id: str | None
+        self,
+        who: Principal,
+        request_id: str,
+        success: bool,  # noqa: FBT001 - as the body has it
+        error: str | None,
+        session_id: str | None,
     ) -> Answered:
         """POST /authorization/{requestId}/complete; value is the success that stands."""
         named = session_of_request(request_id)
@@ -95,8 +106,14 @@ class Answers:
                 if pending is None:
                     return _again(live, request_id, given, Answer("authorization", outcome), success)
                 data = {"requestId": request_id, "connection": pending.data["connection"], "success": success}
-                note = {} if error is None else {"error": f"{error}" if error != "cancelled" else "cancelled by the user"}
-                live.close_request(request_id, ev.Draft(ev.AUTHORIZATION_COMPLETED, {**data, **note, **by(who)}))
+                note = (
+                    {}
+                    if error is None
+                    else {"error": f"{error}" if error != "cancelled" else "cancelled by the user"}
+                )
+                live.close_request(
+                    request_id, ev.Draft(ev.AUTHORIZATION_COMPLETED, {**data, **note, **by(who)})
+                )
                 await live.journal.sync()
                 return Answered(live.session_id, request_id, success, already=False)
         except (SessionNotFound, RequestNotFound):
@@ -123,7 +140,7 @@ class Answers:
             raise RequestNotFound(request_id)
         return None, given
 
-    async def _give(  # noqa: PLR0913 - who answers what, and how
+    async def _give(  # noqa: PLR0917 - who answers what, and how
         self, live: LiveSession, who: Principal, request_id: str, kind: str, value: Any, comment: str | None
     ) -> Answered:
         if kind == "question":

@@ -126,17 +126,23 @@ class Gate:
     async def _ask_tool(
         self, tool: Tool, call_id: str, shown: Mapping[str, Any], raw: bytes, scope: Scope
     ) -> Mapping[str, Any]:
-        prompt = f"Allow {tool.name} for the rest of the session?" if scope == "session" else f"Allow {tool.name}?"
+        prompt = (
+            f"Allow {tool.name} for the rest of the session?" if scope == "session" else f"Allow {tool.name}?"
+        )
         more = {"toolName": tool.name, "args": shown, "argsDigest": ev.digest(raw), "scope": scope}
         return await self._wait("approval", call_id, prompt, tool.expires_s, more)
 
     async def _refuse(self, tool: Tool, call_id: str, outcome: str) -> None:
         if outcome == "expired":
-            error: ToolDenied | RequestExpired = RequestExpired(f"nobody allowed {tool.name} in time", call_id)
+            error: ToolDenied | RequestExpired = RequestExpired(
+                f"nobody allowed {tool.name} in time", call_id
+            )
             code = "REQUEST_EXPIRED"
         else:
             error, code = ToolDenied(f"a person refused {tool.name}", call_id), "TOOL_DENIED"
-        await self._actions.record(call_id, tool.name, "denied", 0, error={"code": code, "message": str(error)})
+        await self._actions.record(
+            call_id, tool.name, "denied", 0, error={"code": code, "message": str(error)}
+        )
         raise error
 
     async def _wait(
@@ -144,7 +150,13 @@ class Gate:
     ) -> Mapping[str, Any]:
         services = self._attempt.services
         request_id = self._new_request()
-        data = {"requestId": request_id, "kind": kind, "callId": call_id, "prompt": ev.text_form(prompt), **more}
+        data = {
+            "requestId": request_id,
+            "kind": kind,
+            "callId": call_id,
+            "prompt": ev.text_form(prompt),
+            **more,
+        }
         expires_s = services.config.request_expires_s if expires_s is None else expires_s
         if expires_s > 0:
             data["expiresAt"] = services.clock.now_ms() + round(expires_s * 1000)
@@ -156,5 +168,7 @@ class Gate:
         attempt.check()
         limit = attempt.services.config.open_requests_max
         if len(attempt.journal.state.pending) >= limit:
-            raise SessionBusy(f"{limit} requests of this session are open already; wait for answers before asking more.")
+            raise SessionBusy(
+                f"{limit} requests of this session are open already; wait for answers before asking more."
+            )
         return new_request_id(attempt.services.clock, attempt.session_id)

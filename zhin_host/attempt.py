@@ -38,7 +38,9 @@ class Attempt:
         running: How many actions' functions run now.
     """
 
-    def __init__(self, session_id: SessionId, turn_id: str, journal: SessionJournal, services: Services) -> None:
+    def __init__(
+        self, session_id: SessionId, turn_id: str, journal: SessionJournal, services: Services
+    ) -> None:
         self.session_id = session_id
         self.turn_id = turn_id
         self.journal = journal
@@ -107,7 +109,9 @@ class Attempt:
             EventTooLarge: It does not fit a line.
         """
         text = ev.text_form(text)
-        if len(text) * 6 + _LINE_OVERHEAD_BYTES > self.services.config.line_bytes_max:  # 6: a control character's escape
+        if (
+            len(text) * 6 + _LINE_OVERHEAD_BYTES > self.services.config.line_bytes_max
+        ):  # 6: a control character's escape
             self.check_size(kind, text)
         return text
 

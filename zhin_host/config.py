@@ -14,7 +14,9 @@ Fsync = Literal["boundary", "always", "never"]
 _ENVIRONMENT_PREFIX = "ZHIN_"
 
 
-def _setting(default: object, unit: str, help_text: str, least: float = 0) -> Any:  # dataclasses.field is Any too
+def _setting(
+    default: object, unit: str, help_text: str, least: float = 0
+) -> Any:  # dataclasses.field is Any too
     return field(default=default, metadata={"unit": unit, "help": help_text, "least": least})
 
 
@@ -27,7 +29,9 @@ class Config:
     """
 
     fsync: Fsync = _setting(
-        "boundary", "mode", "boundary: sync before a POST is answered and at steps; always: before anyone reads; never."
+        "boundary",
+        "mode",
+        "boundary: sync before a POST is answered and at steps; always: before anyone reads; never.",
     )
     line_bytes_max: int = _setting(1 << 20, "bytes", "An event's line; a larger event is refused.", 4096)
     body_bytes_max: int = _setting(1 << 20, "bytes", "A request's body; a larger one is 413.", 64)
@@ -37,17 +41,29 @@ class Config:
     open_requests_max: int = _setting(64, "requests", "Requests that may be open in one session at once.", 1)
     request_expires_s: float = _setting(0.0, "seconds", "When an unanswered request expires; 0: never.")
     open_turns_max: int = _setting(10_000, "turns", "Turns open at once in the host; one more is 429.", 1)
-    idle_sessions_max: int = _setting(256, "sessions", "Sessions at rest that stay in memory; the oldest leave first.")
+    idle_sessions_max: int = _setting(
+        256, "sessions", "Sessions at rest that stay in memory; the oldest leave first."
+    )
     idle_s: float = _setting(60.0, "seconds", "How long a session at rest stays in memory.")
     streams_max: int = _setting(10_000, "streams", "Streams open at once in the host; one more is 429.", 1)
-    heartbeat_s: float = _setting(15.0, "seconds", "Silence on a stream after which a heartbeat is sent.", 0.05)
-    write_timeout_s: float = _setting(30.0, "seconds", "How long a reader may take nothing before it is dropped.", 0.05)
+    heartbeat_s: float = _setting(
+        15.0, "seconds", "Silence on a stream after which a heartbeat is sent.", 0.05
+    )
+    write_timeout_s: float = _setting(
+        30.0, "seconds", "How long a reader may take nothing before it is dropped.", 0.05
+    )
     cancel_grace_s: float = _setting(10.0, "seconds", "How long a cancelled turn may take to settle.")
     stop_grace_s: float = _setting(10.0, "seconds", "How long running actions may take to end at a stop.")
-    worker_threads_max: int = _setting(64, "threads", "Plain functions that run at once; more wait their turn.", 1)
+    worker_threads_max: int = _setting(
+        64, "threads", "Plain functions that run at once; more wait their turn.", 1
+    )
     batch_events_max: int = _setting(64, "events", "Deltas that are gathered into one write.", 1)
-    tail_bytes_max: int = _setting(256 * 1024, "bytes", "Recent bytes of a session kept in memory for its readers.")
-    snapshot_bytes_min: int = _setting(64 * 1024, "bytes", "Log growth after which a snapshot is worth its writing.")
+    tail_bytes_max: int = _setting(
+        256 * 1024, "bytes", "Recent bytes of a session kept in memory for its readers."
+    )
+    snapshot_bytes_min: int = _setting(
+        64 * 1024, "bytes", "Log growth after which a snapshot is worth its writing."
+    )
 
     def __post_init__(self) -> None:
         for setting in dataclasses.fields(self):
@@ -57,7 +73,11 @@ class Config:
                     raise StartupError(f"fsync is boundary, always or never, not {value!r}.")
                 continue
             kinds = (int,) if isinstance(setting.default, int) else (int, float)
-            if isinstance(value, bool) or not isinstance(value, kinds) or not value >= setting.metadata["least"]:
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, kinds)
+                or not value >= setting.metadata["least"]
+            ):
                 raise StartupError(
                     f"{setting.name} is a number of {setting.metadata['unit']}, "
                     f"at least {setting.metadata['least']}, not {value!r}."

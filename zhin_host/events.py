@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import dataclasses
-import datetime
+import datetime as dt
 import decimal
 import enum
 import hashlib
@@ -82,7 +82,8 @@ VOCABULARY: Final[dict[str, str]] = {  # type -> its fields; `?` optional
     CHECKPOINT_SAVED: "turnId state",
 }
 REQUIRED: Final[dict[str, tuple[str, ...]]] = {
-    kind: tuple(name for name in fields.split() if not name.endswith("?")) for kind, fields in VOCABULARY.items()
+    kind: tuple(name for name in fields.split() if not name.endswith("?"))
+    for kind, fields in VOCABULARY.items()
 }
 TURN_ENDS: Final = frozenset({TURN_COMPLETED, TURN_FAILED, TURN_CANCELLED})
 SESSION_ENDS: Final = frozenset({SESSION_COMPLETED, SESSION_FAILED})
@@ -141,7 +142,7 @@ class Event:
 
 
 def is_own_type(kind: str) -> bool:
-    """Whether an agent may emit events of this type: `x.` and 1 to 64 of A-Z a-z 0-9 _ . -"""
+    """Whether an agent may emit events of this type: `x.` and 1 to 64 of A-Z a-z 0-9 _ . and the hyphen."""
     return _OWN_TYPE.match(kind) is not None
 
 
@@ -156,7 +157,7 @@ def chain(previous: bytes, payload: bytes) -> bytes:
     return binascii.b2a_base64(digest, newline=False).translate(_URL_SAFE)[:SUM_BYTES]
 
 
-def encode_line(  # noqa: PLR0913 - the five parts of a line and its bound
+def encode_line(  # noqa: PLR0917 - the parts of a line, its link and its bound
     index: int, kind: str, timestamp_ms: int, data: Mapping[str, Any], previous: bytes, line_bytes_max: int
 ) -> tuple[bytes, bytes]:
     """The event's line, newline included, and its sum.
@@ -271,7 +272,7 @@ def _form(value: object) -> object:
     raise Unserializable(f"a value of type {type(value).__qualname__} has no JSON form")
 
 
-def _plain(value: Any, where: str, depth: int) -> Any:
+def _plain(value: Any, where: str, depth: int) -> Any:  # noqa: C901 - one case a form
     """The slow way: the value as nested str, int, float, bool, None, list and dict that orjson surely takes."""
     if depth > _DEPTH_MAX:
         raise Unserializable(f"{where:.200} is nested deeper than {_DEPTH_MAX} levels")
@@ -288,7 +289,7 @@ def _plain(value: Any, where: str, depth: int) -> Any:
             return [_plain(item, f"{where}[{at}]", depth + 1) for at, item in enumerate(value)]
         case dict():
             return _plain_object(value, where, depth)
-        case datetime.datetime() | datetime.date() | datetime.time() | uuid.UUID():
+        case dt.datetime() | dt.date() | dt.time() | uuid.UUID():
             return orjson.loads(orjson.dumps(value))
         case set() | frozenset():
             items: Iterable[Any] = (_plain(item, where, depth + 1) for item in value)

@@ -23,7 +23,13 @@ from zhin_host.state import (
 )
 
 _RECORD: Final = frozenset(
-    {ev.MESSAGE_RECEIVED, ev.ACTION_RESULT, ev.INPUT_COMPLETED, ev.AUTHORIZATION_COMPLETED, ev.CHECKPOINT_SAVED}
+    {
+        ev.MESSAGE_RECEIVED,
+        ev.ACTION_RESULT,
+        ev.INPUT_COMPLETED,
+        ev.AUTHORIZATION_COMPLETED,
+        ev.CHECKPOINT_SAVED,
+    }
 )
 _LOOSE: Final = frozenset(  # and x. events: what a re-drive voids
     {
@@ -101,7 +107,9 @@ def _turn_failed(state: SessionState, data: Mapping[str, Any], timestamp_ms: int
 
 def _turn_cancelling(state: SessionState, data: Mapping[str, Any], timestamp_ms: int) -> None:
     if state.turn is not None:
-        state.turn = replace(state.turn, cancelling={name: data[name] for name in ("reason", "by") if name in data})
+        state.turn = replace(
+            state.turn, cancelling={name: data[name] for name in ("reason", "by") if name in data}
+        )
 
 
 def _turn_cancelled(state: SessionState, data: Mapping[str, Any], timestamp_ms: int) -> None:
@@ -110,7 +118,12 @@ def _turn_cancelled(state: SessionState, data: Mapping[str, Any], timestamp_ms: 
 
 
 def _step_started(state: SessionState, data: Mapping[str, Any], timestamp_ms: int) -> None:
-    step = {"stepId": data["stepId"], "turnId": data["turnId"], "status": "running", "startedAt": timestamp_ms}
+    step = {
+        "stepId": data["stepId"],
+        "turnId": data["turnId"],
+        "status": "running",
+        "startedAt": timestamp_ms,
+    }
     state.steps = ({**step, "attempt": 1},)
 
 
@@ -192,10 +205,9 @@ def _input_completed(state: SessionState, data: Mapping[str, Any], timestamp_ms:
 
 
 def _authorization_completed(state: SessionState, data: Mapping[str, Any], timestamp_ms: int) -> None:
+    outcome = "success" if data["success"] else "failure"
     if data.get("error") == "cancelled":
         outcome = "cancelled"
-    else:
-        outcome = "success" if data["success"] else "failure"
     _answered(state, data["requestId"], Answer("authorization", outcome))
 
 

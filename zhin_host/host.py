@@ -42,7 +42,7 @@ class AgentSessionHost:
         config: The settings in force.
     """
 
-    def __init__(  # noqa: PLR0913 - the place where everything is wired
+    def __init__(  # noqa: PLR0917 - the place where everything is wired
         self,
         agents: Mapping[str, Agent],
         persistence: SessionPersistence,
@@ -171,7 +171,7 @@ class AgentSessionHost:
         return audit_session(self._persistence, session_id, limit_bytes=limit_bytes).to_json()
 
 
-def create_agent_session_host(  # noqa: PLR0913 - each is one thing a host may be given
+def create_agent_session_host(
     agent: object,
     *,
     data_dir: str | Path | None = None,
@@ -197,7 +197,8 @@ def create_agent_session_host(  # noqa: PLR0913 - each is one thing a host may b
         any_host: Let any Host pass (for an address that tokens guard).
         clock: Time and randomness.
         persistence: Where sessions live instead of files or memory.
-        config: The settings; or give them one by one as keywords, by the names in `zhin_host.config`.
+        config: The settings.
+        settings: Or the settings one by one, by their names in `zhin_host.config`.
 
     Raises:
         StartupError: The agent is none, or a setting is out of its range.
@@ -210,7 +211,9 @@ def create_agent_session_host(  # noqa: PLR0913 - each is one thing a host may b
         agents = {one.name: one}
     if persistence is None:
         persistence = (
-            MemorySessionPersistence() if data_dir is None else FileHttpSessionPersistence(data_dir, fsync=config.fsync)
+            MemorySessionPersistence()
+            if data_dir is None
+            else FileHttpSessionPersistence(data_dir, fsync=config.fsync)
         )
     return AgentSessionHost(
         agents,

@@ -57,7 +57,9 @@ class SessionJournal:
         self._is_flush_planned = False
         self._is_stalled = False
         self._is_sync_owed = False
-        self._unseen: list[tuple[bytes, int, int | None, bool, bool]] = []  # --fsync always: written, not yet synced
+        self._unseen: list[
+            tuple[bytes, int, int | None, bool, bool]
+        ] = []  # --fsync always: written, not yet synced
         self._publisher: asyncio.Task[None] | None = None
 
     # -- writing ---------------------------------------------------------------------------------------------------
@@ -74,7 +76,9 @@ class SessionJournal:
             IllegalMove: The order of events forbids one.
         """
         if self._is_sync_owed:
-            raise StorageUnavailable("The last sync of this session's log failed; it is tried again before any write.")
+            raise StorageUnavailable(
+                "The last sync of this session's log failed; it is tried again before any write."
+            )
         state = copy.copy(self.state)
         lines: list[bytes] = []
         given = () if callable(drafts) else drafts
@@ -176,7 +180,9 @@ class SessionJournal:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _fold(self, state: SessionState, lines: list[bytes], todo: Sequence[ev.Draft], *, is_live: bool) -> int | None:
+    def _fold(
+        self, state: SessionState, lines: list[bytes], todo: Sequence[ev.Draft], *, is_live: bool
+    ) -> int | None:
         """Put drafts and what each calls for; the offset behind the first boundary at rest among them."""
         rest_offset: int | None = None
         if state.owes:
@@ -190,7 +196,9 @@ class SessionJournal:
             rest_offset = rest_offset or rest
         return rest_offset
 
-    def _pay(self, state: SessionState, lines: list[bytes], coming: Iterable[str], *, is_live: bool) -> int | None:
+    def _pay(
+        self, state: SessionState, lines: list[bytes], coming: Iterable[str], *, is_live: bool
+    ) -> int | None:
         """Put what the state owes; the offset behind the first boundary at rest among it."""
         rest_offset: int | None = None
         after = tuple(coming)

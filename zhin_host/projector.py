@@ -16,7 +16,9 @@ class HttpStepProjector:
     event calls for and what a crash cut off a batch: the state says what is owed, whoever asks.
     """
 
-    def __call__(self, state: SessionState, coming: Sequence[str] = (), *, is_live: bool = True) -> ev.Draft | None:
+    def __call__(
+        self, state: SessionState, coming: Sequence[str] = (), *, is_live: bool = True
+    ) -> ev.Draft | None:
         """The next event that follows of itself, or None when nothing is owed or what is `coming` pays it.
 
         Args:

@@ -89,7 +89,9 @@ def ending_after_restart(state: SessionState) -> Sequence[ev.Draft]:
         return ()
     if turn.cancelling is not None:
         return [*closing(state), cancelled(turn)]
-    message = "The host was restarted while this turn was open; send the message again with the continuationToken."
+    message = (
+        "The host was restarted while this turn was open; send the message again with the continuationToken."
+    )
     return [*closing(state, with_calls=False), failed(turn.turn_id, "HOST_RESTARTED", message)]
 
 
@@ -133,11 +135,15 @@ def fold_log(log: SessionLog, state: SessionState) -> Fault | None:
             if event.timestamp_ms < state.updated_at_ms:
                 raise ValueError("its timestamp is lower than the one before it")
             if event.index == 0 and event.data.get("logVersion") != ev.LOG_VERSION:
-                raise ValueError(f"logVersion {event.data.get('logVersion')!r}, this host reads {ev.LOG_VERSION}")
+                raise ValueError(
+                    f"logVersion {event.data.get('logVersion')!r}, this host reads {ev.LOG_VERSION}"
+                )
             check(state, event.type, event.data)
             apply(state, event.type, event.data, event.timestamp_ms)
         except (ValueError, IllegalMove, KeyError, TypeError, AttributeError) as error:
-            return Fault(state.next_index, state.offset, str(error) if isinstance(error, ValueError) else repr(error))
+            return Fault(
+                state.next_index, state.offset, str(error) if isinstance(error, ValueError) else repr(error)
+            )
         state.offset += len(line) + 1
         state.sum = event.sum
     return None

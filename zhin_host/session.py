@@ -45,7 +45,9 @@ class LiveSession:
         used_at_s: When it was last asked for, by the monotonic clock.
     """
 
-    def __init__(self, state: SessionState, log: SessionLog, services: Services, fault: Fault | None = None) -> None:
+    def __init__(
+        self, state: SessionState, log: SessionLog, services: Services, fault: Fault | None = None
+    ) -> None:
         self.session_id: SessionId = state.session_id
         self.log = log
         self.journal = SessionJournal(state, log, services.clock, services.config)

@@ -76,7 +76,7 @@ class LiveSessions:
                 self._unsorted.discard(session_id)
                 self._to_unmark.add(session_id)
             except StorageUnavailable as error:
-                _log.error("session %s could not be recovered: %s", session_id, error)  # noqa: TRY400 - one clear line
+                _log.error("session %s could not be recovered: %s", session_id, error)
 
     def add(self, live: LiveSession) -> None:
         """Take a new session in, its log begun and marked."""
@@ -232,7 +232,7 @@ class LiveSessions:
                 elif live.is_marked:
                     await self.persistence.mark(live.session_id, MARK_STOPPED)
             except StorageUnavailable as error:
-                _log.error("session %s was not left whole: %s", live.session_id, error)  # noqa: TRY400 - one clear line
+                _log.error("session %s was not left whole: %s", live.session_id, error)
             live.log.close()
         self._live.clear()
         while self._to_unmark:

@@ -89,7 +89,11 @@ def cursor_of(raw: bytes) -> LogCursor | None:
     """The log cursor of a snapshot, damaged or not, as far as one can be read: what the audit reports of."""
     try:
         cursor = orjson.loads(raw)["log"]
-        if isinstance(cursor["nextIndex"], int) and isinstance(cursor["offset"], int) and isinstance(cursor["sum"], str):
+        if (
+            isinstance(cursor["nextIndex"], int)
+            and isinstance(cursor["offset"], int)
+            and isinstance(cursor["sum"], str)
+        ):
             return cast("LogCursor", cursor)
     except (KeyError, TypeError, ValueError):
         pass
@@ -151,7 +155,10 @@ def _state_in(document: dict[str, Any], session_id: SessionId) -> SessionState:
         updated_at_ms=document["updatedAt"],
         turn=_turn_in(fold["turn"]),
         steps=tuple(document["steps"]),
-        pending={data["requestId"]: PendingRequest(data["requestId"], kind, at, data) for kind, at, data in fold["pending"]},
+        pending={
+            data["requestId"]: PendingRequest(data["requestId"], kind, at, data)
+            for kind, at, data in fold["pending"]
+        },
         answers={name: Answer(kind, outcome, named) for name, kind, outcome, named in fold["answers"]},
         grants=tuple(document["grants"]),
         queue=tuple(fold["queue"]),

@@ -80,7 +80,9 @@ AFTER_GIVING_UP: Final = (
     ev.TURN_CANCELLING,
     ev.TURN_CANCELLED,
 )
-OWED: Final[dict[str, tuple[str, ...]]] = {  # event -> one of these must come next; the projector makes the first
+OWED: Final[
+    dict[str, tuple[str, ...]]
+] = {  # event -> one of these must come next; the projector makes the first
     ev.SESSION_STARTED: (ev.TURN_STARTED,),  # the store pays this one, in the same batch
     ev.TURN_STARTED: (ev.STEP_STARTED,),
     ev.INPUT_REQUESTED: (ev.STEP_INTERRUPTED,),

@@ -151,7 +151,9 @@ class HttpAgentSessionStore:
                 raise ContinuationTokenStale
             hosted = self._agents.get(state.agent)
             if hosted is None:
-                raise AgentUnavailable(f"The agent {state.agent!r} of this session is not hosted here; start it again.")
+                raise AgentUnavailable(
+                    f"The agent {state.agent!r} of this session is not hosted here; start it again."
+                )
             if state.turn is not None:
                 raise SessionBusy(_busy(state), list(state.pending))
             self._check_running()
@@ -196,7 +198,11 @@ class HttpAgentSessionStore:
             if state.queue:
                 data["droppedTurnIds"] = [queued["turnId"] for queued in state.queue]
             if outcome == "failed":
-                told = {"code": "ENDED", "message": message or "A person ended the session as failed.", **by(who)}
+                told = {
+                    "code": "ENDED",
+                    "message": message or "A person ended the session as failed.",
+                    **by(who),
+                }
                 live.journal.write([ev.Draft(ev.SESSION_FAILED, {**data, **told})])
             else:
                 note = {} if message is None else {"message": message}
@@ -220,12 +226,19 @@ class HttpAgentSessionStore:
         """POST /session/{id}/input; `answer` is {"approved": bool} or {"response": any JSON}."""
         return await self._answers.answer(who, session_id, request_id, answer, comment)
 
-    async def answer_relayed(self, who: Principal, session_id: str, request_id: str, response: Any) -> Answered:
+    async def answer_relayed(
+        self, who: Principal, session_id: str, request_id: str, response: Any
+    ) -> Answered:
         """POST /resume: "approve"/"deny" or a bool answers an approval; anything answers a question."""
         return await self._answers.answer_relayed(who, session_id, request_id, response)
 
     async def authorize(
-        self, who: Principal, request_id: str, success: bool, error: str | None, session_id: str | None
+        self,
+        who: Principal,
+        request_id: str,
+        success: bool,  # noqa: FBT001 - as the body has it
+        error: str | None,
+        session_id: str | None,
     ) -> Answered:
         """POST /authorization/{requestId}/complete; value is the success that stands."""
         return await self._answers.authorize(who, request_id, success, error, session_id)
@@ -244,7 +257,11 @@ class HttpAgentSessionStore:
         ids = self._sessions.before(before)
         for looked_at in ids:
             row = await self._row(looked_at)
-            if row is None or row.get("owner") != who.name or (status is not None and row["status"] != status):
+            if (
+                row is None
+                or row.get("owner") != who.name
+                or (status is not None and row["status"] != status)
+            ):
                 continue
             rows.append(row)
             if len(rows) == limit:
@@ -264,7 +281,7 @@ class HttpAgentSessionStore:
             _log.warning("session %s is left out of the list: %s", session_id, error)
             return None
         view = public_view(state)
-        row = {name: view[name] for name in _LIST_FIELDS if name in view}
+        row: dict[str, Any] = {name: view[name] for name in _LIST_FIELDS if name in view}
         return row if fault is None else {**row, "brokenAt": fault.index}
 
     async def audit(self, who: Principal, session_id: str) -> dict[str, Any]:
@@ -275,7 +292,9 @@ class HttpAgentSessionStore:
         """
         live = await self._sessions.find(who, SessionId(session_id))
         if self._is_auditing:
-            raise TooManyStreams("Another audit runs; one at a time over HTTP. Try again, or run zhin-host audit.")
+            raise TooManyStreams(
+                "Another audit runs; one at a time over HTTP. Try again, or run zhin-host audit."
+            )
         self._is_auditing = True
         try:
             size = None if live.fault is not None else live.state.offset
@@ -283,7 +302,9 @@ class HttpAgentSessionStore:
         finally:
             self._is_auditing = False
 
-    async def subscribe(self, who: Principal, session_id: str, start_index: int, until: Until) -> Subscription:
+    async def subscribe(
+        self, who: Principal, session_id: str, start_index: int, until: Until
+    ) -> Subscription:
         """GET /session/{id}/stream; a negative start counts from the tail. The caller closes it."""
         live = await self._sessions.find(who, SessionId(session_id))
         if self._is_stopping:
@@ -303,7 +324,9 @@ class HttpAgentSessionStore:
         if self._is_stopping:
             raise ShuttingDown
         if self._sessions.unsorted:
-            raise StorageUnavailable(f"{self._sessions.unsorted} interrupted sessions are still being recovered.")
+            raise StorageUnavailable(
+                f"{self._sessions.unsorted} interrupted sessions are still being recovered."
+            )
         self._sessions.persistence.check_writable()
 
     # -- for the host ----------------------------------------------------------------------------------------------
@@ -362,7 +385,9 @@ class HttpAgentSessionStore:
     def _hosted(self, name: str | None) -> Agent:
         hosted = next(iter(self._agents.values())) if name is None else self._agents.get(name)
         if hosted is None:
-            raise AgentNotFound(f"There is no agent {name!r:.80} here; GET /zhin/v1/info lists {', '.join(self._agents)}.")
+            raise AgentNotFound(
+                f"There is no agent {name!r:.80} here; GET /zhin/v1/info lists {', '.join(self._agents)}."
+            )
         return hosted
 
 
@@ -378,5 +403,7 @@ def _turn_drafts(agent: Agent, turn_id: str, token: str, message: Message) -> li
 
 def _busy(state: SessionState) -> str:
     if state.pending:
-        return "The session waits for an answer; POST …/input for one of pendingRequestIds, or cancel the turn."
+        return (
+            "The session waits for an answer; POST …/input for one of pendingRequestIds, or cancel the turn."
+        )
     return "A turn is open; read the stream until session.waiting, or cancel it."

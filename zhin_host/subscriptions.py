@@ -36,7 +36,7 @@ class Feed:
         is_over: Whether nothing will ever follow: the session is terminal.
     """
 
-    def __init__(  # noqa: PLR0913 - what readers may see, and how much of it is kept
+    def __init__(
         self,
         log: SessionLog,
         *,
@@ -61,7 +61,9 @@ class Feed:
     def has_readers(self) -> bool:
         return bool(self._readers)
 
-    def publish(self, lines: bytes, next_index: int, rest_offset: int | None, *, is_at_rest: bool, is_over: bool) -> None:
+    def publish(
+        self, lines: bytes, next_index: int, rest_offset: int | None, *, is_at_rest: bool, is_over: bool
+    ) -> None:
         """Let readers see a batch that is in the log now.
 
         Args:
@@ -121,7 +123,9 @@ class Subscription:
         is_dropped: Whether it was ended because its reader took nothing for the write timeout.
     """
 
-    def __init__(self, hub: Subscriptions, session_id: SessionId, feed: Feed, position: tuple[int, int], until: Until) -> None:
+    def __init__(
+        self, hub: Subscriptions, session_id: SessionId, feed: Feed, position: tuple[int, int], until: Until
+    ) -> None:
         self.session_id = session_id
         self.tail_index = feed.next_index - 1
         self.is_dropped = False
@@ -161,7 +165,11 @@ class Subscription:
     def tick(self, now_s: float, heartbeat_s: float, write_timeout_s: float) -> None:
         """Called by the host's one ticker: a heartbeat when silent, the end when the reader takes nothing."""
         if self._handed_at_s is not None:
-            if now_s - self._handed_at_s >= write_timeout_s and self._task is not None and not self.is_dropped:
+            if (
+                now_s - self._handed_at_s >= write_timeout_s
+                and self._task is not None
+                and not self.is_dropped
+            ):
                 self.is_dropped = True
                 self._task.cancel("the reader took nothing for the write timeout")
         elif now_s - self._idle_since_s >= heartbeat_s:
@@ -235,7 +243,9 @@ class Subscription:
     def _whole_lines(self, block: bytes) -> bytes:
         """The block up to its first line whose shape or index is wrong (contract section 2, Streams)."""
         indexes = [int(found) for found in _LINES.findall(block)]
-        if len(indexes) == block.count(b"\n") and indexes == list(range(self._index, self._index + len(indexes))):
+        if len(indexes) == block.count(b"\n") and indexes == list(
+            range(self._index, self._index + len(indexes))
+        ):
             return block
         good = 0
         for at, line in enumerate(block.splitlines(keepends=True)):
@@ -269,14 +279,18 @@ class Subscriptions:
     def __len__(self) -> int:
         return len(self._all)
 
-    def open(self, session_id: SessionId, feed: Feed, position: tuple[int, int], until: Until) -> Subscription:
+    def open(
+        self, session_id: SessionId, feed: Feed, position: tuple[int, int], until: Until
+    ) -> Subscription:
         """A new reader at `position`: the byte to read next, and the index of the event there.
 
         Raises:
             TooManyStreams: As many are open as the host serves.
         """
         if len(self._all) >= self._streams_max:
-            raise TooManyStreams(f"{self._streams_max} streams are open already; close one, or try again later.")
+            raise TooManyStreams(
+                f"{self._streams_max} streams are open already; close one, or try again later."
+            )
         reader = Subscription(self, session_id, feed, position, until)
         self._all.add(reader)
         return reader

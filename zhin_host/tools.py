@@ -96,7 +96,7 @@ class Tool:
             verdict = self.approval(**self.values(shown))
             if inspect.isawaitable(verdict):
                 verdict = await verdict
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever a policy raises, a person is asked
             _log.exception("the approval policy of tool %s raised; a person is asked", self.name)
             return "call"
         return "call" if verdict else None
@@ -106,7 +106,11 @@ class Tool:
 def tool(function: Callable[..., Any], /) -> Tool: ...
 @overload
 def tool(
-    *, approval: Approval = "never", repeatable: bool = True, expires_s: float | None = None, name: str | None = None
+    *,
+    approval: Approval = "never",
+    repeatable: bool = True,
+    expires_s: float | None = None,
+    name: str | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 

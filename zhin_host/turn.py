@@ -35,7 +35,11 @@ class Turn:
     """
 
     def __init__(
-        self, attempt: Attempt, waiter: HttpApprovalWaiter, log: SessionLog, message: str | list[dict[str, str]]
+        self,
+        attempt: Attempt,
+        waiter: HttpApprovalWaiter,
+        log: SessionLog,
+        message: str | list[dict[str, str]],
     ) -> None:
         state = attempt.journal.state
         self.session_id = attempt.session_id
@@ -77,7 +81,9 @@ class Turn:
         """
         self._attempt.check()
         if text:
-            await self._attempt.think({"reasoningDelta": self._attempt.fitting_text(ev.REASONING_APPENDED, text)})
+            await self._attempt.think(
+                {"reasoningDelta": self._attempt.fitting_text(ev.REASONING_APPENDED, text)}
+            )
 
     async def finish(self, reason: str = "stop", usage: Mapping[str, Any] | None = None) -> None:
         """Say how the answer ended ("stop", "length", …) and what it used; told when the turn completes.
@@ -96,7 +102,7 @@ class Turn:
         self._ends_session = True
 
     async def emit(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Put an event of one's own into the log: `x.` and 1 to 64 of A-Z a-z 0-9 _ . -
+        """Put an event of one's own into the log: `x.` and 1 to 64 of A-Z a-z 0-9 _ . and the hyphen.
 
         Raises:
             ValueError: The type is not of that form.
@@ -128,7 +134,9 @@ class Turn:
 
     # -- acting ----------------------------------------------------------------------------------------------------
 
-    async def run(self, name: str, fn: Callable[..., Any], /, *args: Any, retry: None = None, **kwargs: Any) -> Any:
+    async def run(
+        self, name: str, fn: Callable[..., Any], /, *args: Any, retry: None = None, **kwargs: Any
+    ) -> Any:
         """Run a function as a recorded action and return its value in its JSON form.
 
         Args:
@@ -196,7 +204,9 @@ class Turn:
         self._attempt.check()
         form = ev.json_form(options)
         call_id = self._actions.call_id("ask", ev.json_bytes([prompt, form]))
-        answer = await self._gate.ask("question", call_id, prompt, **({} if form is None else {"options": form}))
+        answer = await self._gate.ask(
+            "question", call_id, prompt, **({} if form is None else {"options": form})
+        )
         return answer["response"]
 
     async def authorize(self, connection: str, auth_url: str | None = None, scope: str | None = None) -> bool:

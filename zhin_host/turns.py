@@ -42,7 +42,7 @@ class HttpTurnRunner:
         on_end: Called once the turn's end is in the log, or the runner has given the turn up.
     """
 
-    def __init__(  # noqa: PLR0913 - a turn is its session, its agent and its message
+    def __init__(  # noqa: PLR0917 - a turn is its session, its agent and its message
         self,
         live: LiveSession,
         agent: Agent,
@@ -136,33 +136,51 @@ class HttpTurnRunner:
         """The cancelled work has not stopped in its time: end the turn without it; what it returns is dropped."""
         if self._is_ended or self._is_stopped:
             return
-        _log.warning("turn %s of %s did not stop in time; it is left behind", self.turn_id, self.live.session_id)
-        self._left = asyncio.get_running_loop().create_task(self._end(None), name=f"end of turn {self.turn_id}")
+        _log.warning(
+            "turn %s of %s did not stop in time; it is left behind", self.turn_id, self.live.session_id
+        )
+        self._left = asyncio.get_running_loop().create_task(
+            self._end(None), name=f"end of turn {self.turn_id}"
+        )
 
 
 def closing(state: SessionState, *, with_calls: bool = True) -> list[ev.Draft]:
     """What closes a turn's open requests and, unless it failed, its unfinished calls before its end."""
     requests = [
-        given_up(request.data, ev.AUTHORIZATION_REQUIRED if request.kind == "authorization" else ev.INPUT_REQUESTED)
+        given_up(
+            request.data, ev.AUTHORIZATION_REQUIRED if request.kind == "authorization" else ev.INPUT_REQUESTED
+        )
         for request in state.pending.values()
     ]
     if not with_calls or state.turn is None:
         return requests
     calls: list[ev.Draft] = []
     for call_id, call in state.turn.calls.items():
-        data: dict[str, Any] = {"callId": call_id, "toolName": call.tool_name, "status": "cancelled", "durationMs": 0}
+        data: dict[str, Any] = {
+            "callId": call_id,
+            "toolName": call.tool_name,
+            "status": "cancelled",
+            "durationMs": 0,
+        }
         calls.append(ev.Draft(ev.ACTION_RESULT, data))
     return [*requests, *calls]
 
 
 def cancelled(turn: OpenTurn) -> ev.Draft:
     """turn.cancelled, with the reason and the name that turn.cancelling gave."""
-    return ev.Draft(ev.TURN_CANCELLED, {"turnId": turn.turn_id, "reason": "cancelled", **(turn.cancelling or {})})
+    return ev.Draft(
+        ev.TURN_CANCELLED, {"turnId": turn.turn_id, "reason": "cancelled", **(turn.cancelling or {})}
+    )
 
 
 def failed(turn_id: str, code: str, message: str, call_id: str | None = None) -> ev.Draft:
     """turn.failed of one of the RECOVERABLE codes."""
-    data: dict[str, Any] = {"turnId": turn_id, "code": code, "message": message, "recoverable": RECOVERABLE[code]}
+    data: dict[str, Any] = {
+        "turnId": turn_id,
+        "code": code,
+        "message": message,
+        "recoverable": RECOVERABLE[code],
+    }
     if call_id is not None:
         data["callId"] = call_id
     return ev.Draft(ev.TURN_FAILED, data)

@@ -15,7 +15,9 @@ class Workers:
     def __init__(self, threads_max: int) -> None:
         self._free = asyncio.Semaphore(threads_max)
 
-    async def run(self, gives_up: Callable[[], bool], function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    async def run(
+        self, gives_up: Callable[[], bool], function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
         """The function's value.
 
         A thread cannot be stopped. When the call is cancelled and `gives_up()`, the thread runs on and its value is
@@ -28,18 +30,20 @@ class Workers:
         context = contextvars.copy_context()
 
         def work() -> None:
+            error: BaseException | None = None
+            value = None
             try:
                 value = context.run(function, *args, **kwargs)
-            except BaseException as error:  # noqa: BLE001 - it belongs to whoever awaits the future
-                settle, outcome = _fail, error
-            else:
-                settle, outcome = _finish, value
+            except BaseException as raised:  # noqa: BLE001 - it belongs to whoever awaits the future
+                error = raised
             try:
-                loop.call_soon_threadsafe(self._settle, settle, done, outcome)
+                loop.call_soon_threadsafe(self._settle, done, value, error)
             except RuntimeError:  # the loop is closed: the host stopped and nobody waits for this any more
                 return
 
-        threading.Thread(target=work, name=f"action {getattr(function, '__name__', 'function')}", daemon=True).start()
+        threading.Thread(
+            target=work, name=f"action {getattr(function, '__name__', 'function')}", daemon=True
+        ).start()
         try:
             return await asyncio.shield(done)
         except asyncio.CancelledError:
@@ -47,19 +51,14 @@ class Workers:
                 raise
         return await asyncio.shield(done)
 
-    def _settle(self, settle: Callable[[asyncio.Future[Any], Any], None], done: asyncio.Future[Any], outcome: Any) -> None:
+    def _settle(self, done: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
         self._free.release()
-        settle(done, outcome)
-
-
-def _finish(done: asyncio.Future[Any], value: Any) -> None:
-    done.set_result(value)
-
-
-def _fail(done: asyncio.Future[Any], error: BaseException) -> None:
-    if isinstance(error, StopIteration):  # a future refuses to hold one
-        error = RuntimeError(f"the function raised StopIteration: {error}")
-    done.set_exception(error)
+        if error is None:
+            done.set_result(value)
+        elif isinstance(error, StopIteration):  # a future refuses to hold one
+            done.set_exception(RuntimeError(f"the function raised StopIteration: {error}"))
+        else:
+            done.set_exception(error)
 
 
 def _look(done: asyncio.Future[Any]) -> None:
