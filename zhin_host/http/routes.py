@@ -15,7 +15,6 @@ from zhin_host.http import schema
 from zhin_host.http.reply import SESSION_ID, Reply, error_reply, ok
 from zhin_host.http.streaming import StreamReply, format_of, query_of, start_index_of, until_of
 from zhin_host.ports import Authenticator, Principal
-from zhin_host.answers import Answered
 from zhin_host.store import Accepted, HttpAgentSessionStore
 
 _STATUSES: Final = ("running", "waiting", "completed", "failed")

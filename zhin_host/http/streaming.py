@@ -158,11 +158,12 @@ class StreamReply:
             async for block in blocks:
                 body = first + frame(block)
                 first = b""
-                while len(body) > _WRITE_BYTES:  # in parts, so that a slow reader is told from one that takes nothing
-                    await send({"type": "http.response.body", "body": body[:_WRITE_BYTES], "more_body": True})
-                    body = body[_WRITE_BYTES:]
+                for start in range(
+                    0, len(body), _WRITE_BYTES
+                ):  # so that one who takes little does take something
+                    part = body[start : start + _WRITE_BYTES]
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
                     self._subscription.took()
-                await send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def _finish(self, scope: Scope, send: Send) -> None:
         try:
