@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Iterable
@@ -146,7 +147,7 @@ class FileHttpSessionPersistence:
     def read_snapshot(self, session_id: SessionId) -> bytes | None:
         try:
             return self._fs.read_file(self._path(session_id, names.SNAPSHOT))
-        except FileNotFoundError:
+        except (FileNotFoundError, SessionNotFound):
             return None
         except OSError as error:
             _logger.warning("session %s: its snapshot cannot be read: %s", session_id, error)
@@ -232,7 +233,8 @@ class FileHttpSessionPersistence:
 
     def unmark(self, session_ids: Iterable[SessionId]) -> None:
         for session_id in session_ids:
-            self._remove(session_id, names.MARK)
+            with contextlib.suppress(SessionNotFound):
+                self._remove(session_id, names.MARK)
 
     # -- end -----------------------------------------------------------------------------------------------
 

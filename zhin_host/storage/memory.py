@@ -124,6 +124,7 @@ class MemorySessionPersistence:
             self._marks.pop(session_id, None)
 
     async def delete(self, session_id: SessionId) -> None:
+        names.checked(session_id)
         self._forget(session_id)
 
     def _content(self, session_id: SessionId) -> bytearray:
