@@ -1,0 +1,1 @@
+"""Agents that come with the host; each imports only what everybody's agent may."""
