@@ -229,8 +229,17 @@ def test_a_line_over_the_limit_is_refused_and_one_at_it_is_not() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "is_own"),
-    [("x.a", True), ("x.A-b_c.9", True), ("x." + "a" * 64, True), ("x." + "a" * 65, False), ("x.", False)]
-    + [("x.a b", False), ("y.a", False), ("x.a\n", False), ("step.started", False)],
+    [
+        ("x.a", True),
+        ("x.A-b_c.9", True),
+        ("x." + "a" * 64, True),
+        ("x." + "a" * 65, False),
+        ("x.", False),
+        ("x.a b", False),
+        ("y.a", False),
+        ("x.a\n", False),
+        ("step.started", False),
+    ],
 )
 def test_own_types_begin_with_x_and_are_short_and_plain(kind: str, is_own: bool) -> None:  # noqa: FBT001
     assert ev.is_own_type(kind) is is_own
