@@ -12,6 +12,7 @@ import errno
 import logging
 import signal
 import socket
+import struct
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -39,6 +40,7 @@ _CLOSE_TIMEOUT_S: Final = 1.0  # streams have ended by then, unless their reader
 _KEEP_ALIVE_S: Final = (
     20  # longer than usual clients keep a connection, so that they never meet a closing one
 )
+_LINGER_NOT: Final = struct.pack("ii", 1, 0)  # on, 0 seconds: closing resets the connection
 _FULL_BODY: Final = (
     b'{"ok":false,"error":"STORAGE_UNAVAILABLE",'
     b'"message":"The host has no descriptors left for another connection; close some, or try again later."}'
@@ -213,7 +215,10 @@ class _Protocol(HttpToolsProtocol):
         self.scope["extensions"] = {ABORT: self.abort}  # type: ignore[dict-item]  # a function, in this process only
 
     def abort(self) -> None:
-        """Break the connection off: what is not sent yet is dropped, since nobody reads it."""
+        """Break the connection off: what is not sent yet is dropped, by the kernel too, since nobody reads it."""
+        connection = self.transport.get_extra_info("socket")
+        if connection is not None and not self.transport.is_closing():
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
         if self.cycle is not None:
             self.cycle.disconnected = True  # an unfinished response is then nothing to complain of
             self.cycle.message_event.set()
@@ -292,7 +297,7 @@ class _Server(uvicorn.Server):
         return False
 
     async def _close_connections(self) -> None:
-        """Let responses end that still can, and break the others off: their readers take nothing."""
+        """Let responses end that still can; break the others off, whose readers take nothing."""
         connections = self.server_state.connections
         for connection in tuple(connections):
             connection.shutdown()
@@ -304,6 +309,10 @@ class _Server(uvicorn.Server):
         for connection in tuple(connections):
             if isinstance(connection, _Protocol):
                 connection.abort()
+        if tasks := tuple(self.server_state.tasks):
+            for task in tasks:
+                task.cancel("the server stops")
+            await asyncio.wait(tasks, timeout=_CLOSE_TIMEOUT_S)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
