@@ -101,6 +101,7 @@ _TAIL_OF_LINE: Final = len(b',"sum":"') + SUM_BYTES + len(b'"}')
 # Contract section 1: many line readers split on these. No UTF-8 sequence holds another, so bytes may be replaced.
 _SEPARATORS = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
+_base64, _sha256 = binascii.b2a_base64, hashlib.sha256  # looked up once: every event passes here
 _DEPTH_MAX: Final = 200  # orjson gives up at 254 levels; a line adds a few of its own
 _INTEGER_MIN: Final = -(1 << 63)
 _INTEGER_MAX: Final = (1 << 64) - 1
@@ -153,8 +154,7 @@ def chain_start(session_id: str) -> bytes:
 
 def chain(previous: bytes, payload: bytes) -> bytes:
     """sum(n) of sum(n-1) and the line's bytes before its `,"sum":`."""
-    digest = hashlib.sha256(previous + payload).digest()
-    return binascii.b2a_base64(digest, newline=False).translate(_URL_SAFE)[:SUM_BYTES]
+    return _base64(_sha256(previous + payload).digest(), newline=False)[:SUM_BYTES].translate(_URL_SAFE)
 
 
 def encode_line(  # noqa: PLR0917 - the parts of a line, its link and its bound
@@ -166,12 +166,8 @@ def encode_line(  # noqa: PLR0917 - the parts of a line, its link and its bound
         EventTooLarge: The line would be over the limit.
         Unserializable: A value of `data` has no JSON form.
     """
-    payload = b'{"index":%d,"type":"%b","timestamp":%d,"data":%b' % (
-        index,
-        kind.encode("ascii"),
-        timestamp_ms,
-        json_bytes(data),
-    )
+    head = f'{{"index":{index},"type":"{kind}","timestamp":{timestamp_ms},"data":'.encode("ascii")
+    payload = head + json_bytes(data)
     link = chain(previous, payload)
     line = b'%b,"sum":"%b"}\n' % (payload, link)
     if len(line) > line_bytes_max:

@@ -52,6 +52,7 @@ class SessionJournal:
         self._log = log
         self._clock = clock
         self._config = config
+        self._line_bytes_max = config.line_bytes_max
         self._project = HttpStepProjector()
         self._queued: list[ev.Draft] = []
         self._is_flush_planned = False
@@ -187,13 +188,19 @@ class SessionJournal:
         rest_offset: int | None = None
         if state.owes:
             rest_offset = self._pay(state, lines, [draft.type for draft in todo], is_live=is_live)
+        before = ""
         for at, draft in enumerate(todo):
+            kind = draft.type
+            if kind != ev.MESSAGE_APPENDED or kind != before:  # what allowed one delta allows the next
+                check(state, kind, draft.data)
+            before = kind
             self._put(state, draft, lines)
-            rest = self._boundary(state, draft.type)
+            if kind in _BOUNDARIES:
+                rest_offset = rest_offset or self._boundary(state, kind)
             if state.owes:
                 coming = [later.type for later in todo[at + 1 :]]
-                rest = rest or self._pay(state, lines, coming, is_live=is_live)
-            rest_offset = rest_offset or rest
+                paid = self._pay(state, lines, coming, is_live=is_live)
+                rest_offset = rest_offset or paid
         return rest_offset
 
     def _pay(
@@ -206,6 +213,7 @@ class SessionJournal:
             owed = self._project(state, after, is_live=is_live)
             if owed is None:
                 break
+            check(state, *owed)
             self._put(state, owed, lines)
             rest_offset = rest_offset or self._boundary(state, owed.type)
         return rest_offset
@@ -214,12 +222,10 @@ class SessionJournal:
         return state.offset if kind in _BOUNDARIES and state.is_at_rest else None
 
     def _put(self, state: SessionState, draft: ev.Draft, lines: list[bytes]) -> None:
+        """Stamp, encode and fold one event that was checked."""
         kind, data = draft
-        check(state, kind, data)
         timestamp_ms = max(self._clock.now_ms(), state.updated_at_ms)
-        line, link = ev.encode_line(
-            state.next_index, kind, timestamp_ms, data, state.sum, self._config.line_bytes_max
-        )
+        line, link = ev.encode_line(state.next_index, kind, timestamp_ms, data, state.sum, self._line_bytes_max)
         apply(state, kind, data, timestamp_ms)
         state.offset += len(line)
         state.sum = link
