@@ -52,9 +52,11 @@ class Process:
         return self._process.wait(), said, errors
 
     def kill(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.communicate()
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
 
 
 @pytest.fixture
