@@ -13,6 +13,9 @@ from zhin_host.state import Answer, OpenCall, OpenTurn, PendingRequest, SessionS
 
 SNAPSHOT_VERSION: Final = 1
 _DIGEST_KEY: Final = b',"digest":"'
+_LIST_FIELDS: Final = (
+    "sessionId", "agent", "status", "parked", "pendingRequestIds", "createdAt", "updatedAt", "metadata", "owner",
+)  # fmt: skip
 
 
 class SnapshotError(ValueError):
@@ -46,6 +49,13 @@ def public_view(state: SessionState) -> dict[str, Any]:
     if state.owner is not None:
         view["owner"] = state.owner
     return view
+
+
+def list_view(state: SessionState, broken_at: int | None = None) -> dict[str, Any]:
+    """The row of a list of sessions; `brokenAt` is the index of the first event of its log that cannot be read."""
+    view = public_view(state)
+    row: dict[str, Any] = {name: view[name] for name in _LIST_FIELDS if name in view}
+    return row if broken_at is None else {**row, "brokenAt": broken_at}
 
 
 def encode_snapshot(state: SessionState) -> bytes:
