@@ -91,7 +91,7 @@ def decode_snapshot(raw: bytes, session_id: SessionId) -> SessionState:
         raise SnapshotError("its digest does not match")
     try:
         return _state_in(orjson.loads(raw), session_id)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise SnapshotError(f"not a snapshot of this version: {error!r}") from error
 
 
