@@ -29,6 +29,11 @@ async def live(data_dir: Path, script: Script) -> AsyncIterator[Serving]:
         yield serving
 
 
+def files_of(data_dir: Path, name: str) -> list[str]:
+    """The files whose names begin so."""
+    return [path.name for path in data_dir.glob(f"{name}*")]
+
+
 def types(events: list[dict[str, Any]]) -> list[str]:
     return [event["type"] for event in events]
 
@@ -164,7 +169,7 @@ async def test_a_deleted_session_leaves_no_byte_and_its_streams_end(live: Servin
         assert live.good(response) == {"ok": True, "sessionId": session["sessionId"]}
         async for _ in blocks:
             pass
-    assert list(data_dir.glob(f"*{session['sessionId']}*")) == []
+    assert files_of(data_dir, session["sessionId"]) == []
     live.refused(await live.client.get(path), 404, "SESSION_NOT_FOUND")
     live.refused(await live.client.delete(path), 404, "SESSION_NOT_FOUND")
 
@@ -377,19 +382,20 @@ async def test_more_streams_than_the_host_serves_are_429(data_dir: Path, script:
         session = await live.start("say hello")
         path = f"/session/{session['sessionId']}/stream"
         async with live.client.stream("GET", path, params={"until": "never"}) as stream:
-            await anext(stream.aiter_raw())
+            blocks = stream.aiter_raw()
+            await anext(blocks)
             live.refused(await live.client.get(path), 429, "TOO_MANY_STREAMS")
 
 
 async def test_a_bug_is_500_and_says_nothing_of_itself(
-    live: Serving, caplog: pytest.LogCaptureFixture
+    live: Serving, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = await live.start("say hello")
 
     async def view(*_: Any) -> dict[str, Any]:
         raise RuntimeError("inside")
 
-    live.host.store.view = view  # type: ignore[method-assign]
+    monkeypatch.setattr(live.host.store, "view", view)
     response = await live.client.get(f"/session/{session['sessionId']}")
     assert "inside" not in live.refused(response, 500, "INTERNAL")["message"]
     assert "inside" in caplog.text
@@ -489,7 +495,7 @@ async def test_a_message_that_does_not_fit_a_line_is_413(data_dir: Path, script:
     async with served(host) as live:
         response = await live.client.post("/session", json={"message": "x" * 4096})
         live.refused(response, 413, "BODY_TOO_LARGE")
-    assert list(data_dir.glob("ses_*")) == []
+    assert files_of(data_dir, "ses_") == []
 
 
 async def test_a_stopping_host_is_well_but_not_ready_and_takes_nothing_new(
