@@ -73,6 +73,16 @@ class FaultyFileSystem(FileSystem):
         self.kill_at = kill_at
         self.kill_bytes = kill_bytes
         self.write_bytes_max = write_bytes_max
+        self._counted = 0
+        self._descriptors: set[int] = set()
+        self._unlocks: list[Callable[[], None]] = []
+
+    def bury(self) -> None:
+        """Do what the kernel does for a killed process: close its descriptors, free its locks."""
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+        while self._unlocks:
+            self._unlocks.pop()()
 
     def heal(self) -> None:
         """Nothing fails from now on."""
@@ -81,18 +91,19 @@ class FaultyFileSystem(FileSystem):
     def fail_next(self, error: int, *names: str, count: int | None = 1) -> None:
         """The next call, of these names where some are given, fails, and `count - 1` after it."""
         self.fail_names = frozenset(names) or None
-        self.fail_at, self.fail_error, self.fail_count = self._counted(), error, count
-
-    def _counted(self) -> int:
-        return sum(self.fail_names is None or name in self.fail_names for name in self.calls)
+        self._counted = 0
+        self.fail_at, self.fail_error, self.fail_count = 0, error, count
 
     def _step(self, name: str) -> None:
         number = len(self.calls)
-        counted = self._counted()
         self.calls.append(name)
         if self.kill_at is not None and number >= self.kill_at:
             raise Killed(f"at call {number}, {name}")
-        if self.fail_at is None or (self.fail_names is not None and name not in self.fail_names):
+        if self.fail_names is not None and name not in self.fail_names:
+            return
+        counted = self._counted
+        self._counted += 1
+        if self.fail_at is None:
             return
         last = None if self.fail_count is None else self.fail_at + self.fail_count
         if counted >= self.fail_at and (last is None or counted < last):
@@ -100,7 +111,9 @@ class FaultyFileSystem(FileSystem):
 
     def open(self, path: str, flags: int) -> int:
         self._step("open")
-        return super().open(path, flags)
+        fd = super().open(path, flags)
+        self._descriptors.add(fd)
+        return fd
 
     def fstat(self, fd: int) -> os.stat_result:
         self._step("fstat")
@@ -113,8 +126,10 @@ class FaultyFileSystem(FileSystem):
     def close(self, fd: int) -> None:
         try:
             self._step("close")
-        finally:  # a failed close has closed, and a killed process has no descriptors
-            super().close(fd)
+        finally:  # a failed close has closed
+            if fd in self._descriptors:
+                self._descriptors.remove(fd)
+                super().close(fd)
 
     def write(self, fd: int, data: bytes | memoryview) -> int:
         if self.kill_at == len(self.calls) and self.kill_bytes:
@@ -168,17 +183,20 @@ class FaultyFileSystem(FileSystem):
 
     def lock(self, path: str, timeout_s: float) -> Callable[[], None]:
         self._step("lock")
-        return super().lock(path, 0.0)  # what a test waits for does not come
+        unlock = super().lock(path, 0.0)  # what a test waits for does not come
+        self._unlocks.append(unlock)
+        return unlock
 
 
-class ForgetfulFileSystem(FileSystem):
+class ForgetfulFileSystem(FaultyFileSystem):
     """The real file system, and what of one directory would be left after a power cut.
 
     The worst that the promises of `FileSystem` allow: bytes since a file's last sync and names since the directory's
     last sync are lost. Files are known by their inode.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, kill_at: int | None = None) -> None:
+        super().__init__(kill_at=kill_at)
         self._directory = directory
         self._bytes: dict[int, bytes] = {}
         self._names: dict[str, int] = {}

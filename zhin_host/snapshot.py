@@ -13,6 +13,9 @@ from zhin_host.state import Answer, OpenCall, OpenTurn, PendingRequest, SessionS
 
 SNAPSHOT_VERSION: Final = 1
 _DIGEST_KEY: Final = b',"digest":"'
+_LIST_FIELDS: Final = (
+    "sessionId", "agent", "status", "parked", "pendingRequestIds", "createdAt", "updatedAt", "metadata", "owner",
+)  # fmt: skip
 
 
 class SnapshotError(ValueError):
@@ -48,6 +51,13 @@ def public_view(state: SessionState) -> dict[str, Any]:
     return view
 
 
+def list_view(state: SessionState, broken_at: int | None = None) -> dict[str, Any]:
+    """The row of a list of sessions; `brokenAt` is the index of the first event of its log that cannot be read."""
+    view = public_view(state)
+    row: dict[str, Any] = {name: view[name] for name in _LIST_FIELDS if name in view}
+    return row if broken_at is None else {**row, "brokenAt": broken_at}
+
+
 def encode_snapshot(state: SessionState) -> bytes:
     """The snapshot's bytes; the last key is a digest of all before it, so that any damage is seen."""
     document = {
@@ -81,7 +91,7 @@ def decode_snapshot(raw: bytes, session_id: SessionId) -> SessionState:
         raise SnapshotError("its digest does not match")
     try:
         return _state_in(orjson.loads(raw), session_id)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise SnapshotError(f"not a snapshot of this version: {error!r}") from error
 
 

@@ -7,7 +7,7 @@ import hmac
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from zhin_host import events as ev
 from zhin_host.agent import Agent
@@ -30,7 +30,7 @@ from zhin_host.ports import Principal
 from zhin_host.recovery import peek
 from zhin_host.session import LiveSession
 from zhin_host.sessions import LiveSessions
-from zhin_host.snapshot import public_view
+from zhin_host.snapshot import list_view, public_view
 from zhin_host.state import SessionState, new_state
 from zhin_host.subscriptions import Subscription, Subscriptions, Until
 from zhin_host.turns import HttpTurnRunner
@@ -40,10 +40,6 @@ _log = logging.getLogger("zhin_host.store")
 Message = str | list[dict[str, str]]
 Auditor = Callable[[SessionId, int | None], dict[str, Any]]
 """Audits one session up to so many bytes of its log (None: all there is) and returns the verdict's JSON; blocks."""
-
-_LIST_FIELDS: Final = (
-    "sessionId", "agent", "status", "parked", "pendingRequestIds", "createdAt", "updatedAt", "metadata", "owner",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,9 +276,7 @@ class HttpAgentSessionStore:
         except (NotFound, StorageUnavailable) as error:
             _log.warning("session %s is left out of the list: %s", session_id, error)
             return None
-        view = public_view(state)
-        row: dict[str, Any] = {name: view[name] for name in _LIST_FIELDS if name in view}
-        return row if fault is None else {**row, "brokenAt": fault.index}
+        return list_view(state, None if fault is None else fault.index)
 
     async def audit(self, who: Principal, session_id: str) -> dict[str, Any]:
         """GET /session/{id}/audit: the verdict on the log as it is now.

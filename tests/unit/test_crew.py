@@ -111,7 +111,7 @@ def test_a_loop_that_closed_before_its_answer_holds_nobody_up() -> None:
     slow.go.clear()
 
     async def leave() -> None:
-        crew.submit(slow.run)
+        _ = crew.submit(slow.run)
         await asyncio.to_thread(slow.started.wait, 30)
 
     asyncio.run(leave())
@@ -144,7 +144,7 @@ async def test_a_stopped_crew_finishes_what_waits_and_takes_nothing_more() -> No
     assert [job.runs for job in jobs] == [1] * 10
     crew.stop()
     with pytest.raises(StorageUnavailable):
-        crew.submit(jobs[0].run)
+        await crew.run(jobs[0].run)
 
 
 def test_a_crew_that_was_never_used_stops_at_once() -> None:

@@ -44,6 +44,23 @@ def path_of(directory: Path, content: bytes | None = None) -> str:
     return str(path)
 
 
+def bytes_of(log: SessionEventLog) -> bytes:
+    return Path(log.path).read_bytes()
+
+
+def overwrite(log: SessionEventLog, content: bytes) -> None:
+    """The same file with other bytes, as a page cache that gave dirty pages up shows it."""
+    Path(log.path).write_bytes(content)
+
+
+def replaced(log: SessionEventLog, content: bytes) -> None:
+    """Another file under the log's name."""
+    path = Path(log.path)
+    path.rename(path.with_suffix(".torn"))
+    path.touch(mode=0o600)
+    path.write_bytes(content)
+
+
 def torn_of(directory: Path) -> Path:
     return directory / f"{SESSION}.torn"
 
@@ -259,14 +276,14 @@ def test_a_failed_append_is_cut_back_before_the_next(data_dir: Path, builder: Lo
     log.append(builder.batches[0], expected_bytes=0)
     fs.write_bytes_max = 9
     fs.fail_next(errno.ENOSPC, "write")
-    fs.fail_at = fs._counted() + 1  # the first takes nine bytes, the second fails
+    fs.fail_at = 1  # the first takes nine bytes, the second fails
     with pytest.raises(StorageFull, match="No space"):
         log.append(builder.batches[1], expected_bytes=log.size_bytes)
-    assert Path(log.path).read_bytes() == builder.batches[0]
+    assert bytes_of(log) == builder.batches[0]
     fs.heal()
     for batch in builder.batches[1:]:
         log.append(batch, expected_bytes=log.size_bytes)
-    assert Path(log.path).read_bytes() == builder.content
+    assert bytes_of(log) == builder.content
 
 
 def test_a_log_that_cannot_be_cut_back_refuses_until_it_can(data_dir: Path, builder: LogBuilder) -> None:
@@ -275,10 +292,10 @@ def test_a_log_that_cannot_be_cut_back_refuses_until_it_can(data_dir: Path, buil
     log.append(builder.batches[0], expected_bytes=0)
     fs.write_bytes_max = 9
     fs.fail_next(errno.EIO, "write", "truncate", count=None)
-    fs.fail_at = (fs.fail_at or 0) + 1
+    fs.fail_at = 1
     with pytest.raises(StorageUnavailable):
         log.append(builder.batches[1], expected_bytes=log.size_bytes)
-    assert len(Path(log.path).read_bytes()) == len(builder.batches[0]) + 9
+    assert len(bytes_of(log)) == len(builder.batches[0]) + 9
     assert log.read(0, 1 << 20) == builder.batches[0]
     writes = fs.calls.count("write")
     with pytest.raises(StorageUnavailable, match="half-written"):
@@ -287,7 +304,7 @@ def test_a_log_that_cannot_be_cut_back_refuses_until_it_can(data_dir: Path, buil
     fs.heal()
     for batch in builder.batches[1:]:
         log.append(batch, expected_bytes=log.size_bytes)
-    assert Path(log.path).read_bytes() == builder.content
+    assert bytes_of(log) == builder.content
 
 
 def test_a_log_that_somebody_else_appended_to_takes_nothing_more(data_dir: Path, builder: LogBuilder) -> None:
@@ -330,7 +347,7 @@ async def test_a_failed_sync_is_an_error_until_the_bytes_were_written_again(
     await log.sync()
     assert fs.calls.count("pwrite") == 1
     assert fs.calls.index("pwrite") < fs.calls.index("datasync")
-    assert Path(log.path).read_bytes() == builder.content
+    assert bytes_of(log) == builder.content
     fs.calls.clear()
     await log.sync()
     assert fs.calls == []
@@ -346,16 +363,12 @@ async def test_bytes_that_a_failed_sync_lost_are_never_called_synced(
     fs.fail_next(errno.EIO, "datasync")
     with pytest.raises(StorageUnavailable):
         await log.sync()
-    path = Path(log.path)
     for lost in (b"\0" * len(builder.content), builder.content[:-5] + b"xxxx\n", builder.content[:50]):
-        with path.open("r+b") as file:  # the page cache gave the dirty pages up
-            file.write(lost)
-            file.truncate()
+        overwrite(log, lost)
         with pytest.raises(StorageUnavailable, match="lost bytes"):
             await log.sync()
-        assert path.read_bytes() == lost
-    with path.open("r+b") as file:
-        file.write(builder.content)
+        assert bytes_of(log) == lost
+    overwrite(log, builder.content)
     await log.sync()
 
 
@@ -372,7 +385,7 @@ async def test_a_line_longer_than_a_block_is_written_again_whole(data_dir: Path,
     with pytest.raises(StorageUnavailable):
         await log.sync()
     await log.sync()
-    assert Path(log.path).read_bytes() == builder.content
+    assert bytes_of(log) == builder.content
 
 
 async def test_a_log_whose_name_leads_elsewhere_is_not_written_again(
@@ -384,9 +397,7 @@ async def test_a_log_whose_name_leads_elsewhere_is_not_written_again(
         log.append(batch, expected_bytes=log.size_bytes)
     with pytest.raises(StorageUnavailable):
         await log.sync()
-    path = Path(log.path)
-    path.rename(path.with_suffix(".torn"))
-    path_of(data_dir, builder.content)
+    replaced(log, builder.content)
     with pytest.raises(StorageUnavailable, match="another file"):
         await log.sync()
 
