@@ -15,7 +15,10 @@ from zhin_host.state import (
     OWED,
     REMEMBERED,
     TURN_OVER,
+    UNLUCKY_MAX,
     Answer,
+    FailedTurn,
+    KeyedTurn,
     OpenCall,
     OpenTurn,
     PendingRequest,
@@ -50,11 +53,11 @@ def apply(state: SessionState, kind: str, data: Mapping[str, Any], timestamp_ms:
     """
     turn = state.turn
     if turn is not None:
-        if turn.loose_index is None:
-            if kind in _LOOSE or kind.startswith("x."):
-                state.turn = replace(turn, loose_index=state.next_index)
-        elif kind in _RECORD and not _is_given_up(data):
-            state.turn = replace(turn, loose_index=None)
+        if kind in _RECORD:
+            if not _is_given_up(data):
+                state.turn = _recorded(turn, data)
+        elif turn.loose_index is None and (kind in _LOOSE or kind.startswith("x.")):
+            state.turn = replace(turn, loose_index=state.next_index)
     if kind != ev.MESSAGE_APPENDED:  # the hot one changes nothing else
         state.owes = OWED.get(kind, ())
         fold = _FOLDS.get(kind)
@@ -74,6 +77,12 @@ def _is_given_up(data: Mapping[str, Any]) -> bool:
     return "cancelled" in (data.get("outcome"), data.get("status"), data.get("error"))
 
 
+def _recorded(turn: OpenTurn, data: Mapping[str, Any]) -> OpenTurn:
+    """The turn with one more event in its record: nothing before it is loose, the attempt was not fruitless."""
+    failure = (data["callId"], turn.loose_index) if data.get("status") == "failed" else None
+    return replace(turn, loose_index=None, failure=failure, is_fruitless=False, crashes=0)
+
+
 def _session_started(state: SessionState, data: Mapping[str, Any], timestamp_ms: int) -> None:
     state.agent = data["agent"]
     state.owner = data.get("owner")
@@ -89,10 +98,40 @@ def _session_over(state: SessionState, data: Mapping[str, Any], timestamp_ms: in
 
 def _turn_started(state: SessionState, data: Mapping[str, Any], timestamp_ms: int) -> None:
     state.token = data["continuationToken"]
-    state.turn = OpenTurn(data["turnId"], state.next_index)
-    state.turn_state = state.agent_state
-    state.steps = ()
-    state.queue = tuple(queued for queued in state.queue if queued["turnId"] != data["turnId"])
+    turn_id, index, failed = data["turnId"], state.next_index, state.failed
+    turn = OpenTurn(
+        turn_id,
+        index,
+        turn_id,
+        index,
+        agent_version=data.get("agentVersion"),
+        tools_digest=data.get("toolsDigest"),
+        key=data.get("idempotencyKey"),
+    )
+    if "resumes" in data and failed is not None:
+        at = data.get("discardFrom", index)
+        calls = {call_id: call for call_id, call in failed.calls.items() if call.index < at}
+        turn = replace(
+            turn, root_turn_id=failed.root_turn_id, root_index=failed.root_index, calls=calls, message=failed.message
+        )
+    else:
+        state.turn_state = state.agent_state
+    if state.queue and state.queue[0]["turnId"] == turn_id:
+        turn = replace(turn, message=state.queue[0]["message"], key=state.queue[0].get("idempotencyKey"))
+        state.queue = state.queue[1:]
+    elif turn.key is not None:
+        _remember(state, data, index, is_queued=False)
+    state.turn, state.failed, state.steps = turn, None, ()
+
+
+def _remember(state: SessionState, data: Mapping[str, Any], index: int, *, is_queued: bool) -> None:
+    """Keep what a POST with an Idempotency-Key was answered."""
+    first = index - 1 if index == 1 else index  # a session's first turn is answered with startIndex 0
+    row = KeyedTurn(data["requestDigest"], data["turnId"], data["continuationToken"], first, is_queued)
+    keys = {**state.keys, data["idempotencyKey"]: row}
+    while len(keys) > REMEMBERED:
+        del keys[next(iter(keys))]
+    state.keys = keys
 
 
 def _turn_completed(state: SessionState, data: Mapping[str, Any], timestamp_ms: int) -> None:
@@ -101,8 +140,26 @@ def _turn_completed(state: SessionState, data: Mapping[str, Any], timestamp_ms: 
 
 
 def _turn_failed(state: SessionState, data: Mapping[str, Any], timestamp_ms: int) -> None:
-    state.turn = None
+    turn, state.turn = state.turn, None
     state.interrupt = ("restart" if data["code"] == "HOST_RESTARTED" else "failure", None)
+    if turn is None:
+        return
+    if not turn.is_received and turn.key is not None:  # nothing came of it: the same key may be used again
+        state.keys = {key: row for key, row in state.keys.items() if key != turn.key}
+    if data["recoverable"]:
+        call_id, discard_from = data.get("callId"), turn.loose_index
+        if turn.failure is not None and turn.failure[0] == call_id and turn.failure[1] is not None:
+            discard_from = turn.failure[1]
+        again = {name: call for name, call in turn.unlucky.items() if name == call_id}
+        state.failed = FailedTurn(
+            turn.turn_id,
+            turn.root_turn_id,
+            turn.root_index,
+            discard_from,
+            call_id,
+            {**turn.calls, **again},
+            turn.message,
+        )
 
 
 def _turn_cancelling(state: SessionState, data: Mapping[str, Any], timestamp_ms: int) -> None:
@@ -145,7 +202,7 @@ def _step_resumed(state: SessionState, data: Mapping[str, Any], timestamp_ms: in
     if turn is None:
         return
     if data["attempt"] > turn.attempt:
-        turn = replace(turn, loose_index=None)
+        turn = replace(turn, loose_index=None, crashes=data.get("crashes", 0), is_fruitless=True)
     at = data.get("discardFrom", state.next_index)
     state.turn = replace(
         turn,
@@ -164,11 +221,13 @@ def _change_step(state: SessionState, **changed: Any) -> None:
 def _message_queued(state: SessionState, data: Mapping[str, Any], timestamp_ms: int) -> None:
     state.token = data["continuationToken"]
     state.queue = (*state.queue, data)
+    if "idempotencyKey" in data:
+        _remember(state, data, state.next_index, is_queued=True)
 
 
 def _message_received(state: SessionState, data: Mapping[str, Any], timestamp_ms: int) -> None:
     if state.turn is not None:
-        state.turn = replace(state.turn, is_received=True)
+        state.turn = replace(state.turn, is_received=True, message=data["message"])
 
 
 def _message_completed(state: SessionState, data: Mapping[str, Any], timestamp_ms: int) -> None:
@@ -184,8 +243,13 @@ def _actions_requested(state: SessionState, data: Mapping[str, Any], timestamp_m
 
 def _action_result(state: SessionState, data: Mapping[str, Any], timestamp_ms: int) -> None:
     if state.turn is not None:
-        calls = {call_id: call for call_id, call in state.turn.calls.items() if call_id != data["callId"]}
-        state.turn = replace(state.turn, calls=calls)
+        calls = dict(state.turn.calls)
+        ended, unlucky = calls.pop(data["callId"]), state.turn.unlucky
+        if data["status"] in ("failed", "denied"):
+            unlucky = {**unlucky, data["callId"]: ended}
+            while len(unlucky) > UNLUCKY_MAX:
+                del unlucky[next(iter(unlucky))]
+        state.turn = replace(state.turn, calls=calls, unlucky=unlucky)
 
 
 def _requested(state: SessionState, data: Mapping[str, Any], timestamp_ms: int) -> None:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any, Final, TypedDict, cast
 
 import orjson
 
 from zhin_host.clock import SessionId
 from zhin_host.events import SUM_BYTES, json_bytes
-from zhin_host.state import Answer, OpenCall, OpenTurn, PendingRequest, SessionState
+from zhin_host.state import (
+    Answer,
+    FailedTurn,
+    KeyedTurn,
+    OpenCall,
+    OpenTurn,
+    PendingRequest,
+    SessionState,
+)
 
 SNAPSHOT_VERSION: Final = 1
 _DIGEST_KEY: Final = b',"digest":"'
@@ -70,6 +79,8 @@ def encode_snapshot(state: SessionState) -> bytes:
             "pending": [[request.kind, request.index, request.data] for request in state.pending.values()],
             "answers": [[name, row.kind, row.outcome, row.digest] for name, row in state.answers.items()],
             "queue": list(state.queue),
+            "keys": {key: _row_out(row) for key, row in state.keys.items()},
+            "failed": None if state.failed is None else _failed_out(state.failed),
             "terminal": state.terminal,
             "owes": list(state.owes),
             "interrupt": state.interrupt,
@@ -120,12 +131,22 @@ def _turn_out(turn: OpenTurn | None) -> dict[str, Any] | None:
     return {
         "turnId": turn.turn_id,
         "startedIndex": turn.started_index,
+        "rootTurnId": turn.root_turn_id,
+        "rootIndex": turn.root_index,
+        "agentVersion": turn.agent_version,
+        "toolsDigest": turn.tools_digest,
+        "key": turn.key,
+        "message": turn.message,
         "received": turn.is_received,
         "cancelling": turn.cancelling,
         "attempt": turn.attempt,
+        "crashes": turn.crashes,
+        "fruitless": turn.is_fruitless,
         "looseIndex": turn.loose_index,
+        "failure": turn.failure,
         "completions": list(turn.completions),
-        "calls": {call_id: [call.tool_name, call.index] for call_id, call in turn.calls.items()},
+        "calls": _calls_out(turn.calls),
+        "unlucky": _calls_out(turn.unlucky),
     }
 
 
@@ -135,13 +156,48 @@ def _turn_in(row: dict[str, Any] | None) -> OpenTurn | None:
     return OpenTurn(
         turn_id=row["turnId"],
         started_index=row["startedIndex"],
+        root_turn_id=row["rootTurnId"],
+        root_index=row["rootIndex"],
+        agent_version=row["agentVersion"],
+        tools_digest=row["toolsDigest"],
+        key=row["key"],
+        message=row["message"],
         is_received=row["received"],
         cancelling=row["cancelling"],
         attempt=row["attempt"],
+        crashes=row["crashes"],
+        is_fruitless=row["fruitless"],
         loose_index=row["looseIndex"],
+        failure=None if row["failure"] is None else (row["failure"][0], row["failure"][1]),
         completions=tuple(row["completions"]),
-        calls={call_id: OpenCall(name, index) for call_id, (name, index) in row["calls"].items()},
+        calls=_calls_in(row["calls"]),
+        unlucky=_calls_in(row["unlucky"]),
     )
+
+
+def _calls_out(calls: Mapping[str, OpenCall]) -> dict[str, list[Any]]:
+    return {call_id: [call.tool_name, call.index] for call_id, call in calls.items()}
+
+
+def _calls_in(rows: dict[str, list[Any]]) -> dict[str, OpenCall]:
+    return {call_id: OpenCall(name, index) for call_id, (name, index) in rows.items()}
+
+
+def _row_out(row: KeyedTurn) -> list[Any]:
+    return [row.digest, row.turn_id, row.token, row.index, row.is_queued]
+
+
+def _failed_out(failed: FailedTurn) -> list[Any]:
+    calls = _calls_out(failed.calls)
+    whose = [failed.turn_id, failed.root_turn_id, failed.root_index]
+    return [*whose, failed.discard_from, failed.call_id, calls, failed.message]
+
+
+def _failed_in(row: list[Any] | None) -> FailedTurn | None:
+    if row is None:
+        return None
+    turn_id, root_turn_id, root_index, discard_from, call_id, calls, message = row
+    return FailedTurn(turn_id, root_turn_id, root_index, discard_from, call_id, _calls_in(calls), message)
 
 
 def _state_in(document: dict[str, Any], session_id: SessionId) -> SessionState:
@@ -170,6 +226,8 @@ def _state_in(document: dict[str, Any], session_id: SessionId) -> SessionState:
             for kind, at, data in fold["pending"]
         },
         answers={name: Answer(kind, outcome, named) for name, kind, outcome, named in fold["answers"]},
+        keys={key: KeyedTurn(*row) for key, row in fold["keys"].items()},
+        failed=_failed_in(fold["failed"]),
         grants=tuple(document["grants"]),
         queue=tuple(fold["queue"]),
         agent_state=document["agentState"],

@@ -16,8 +16,11 @@ from zhin_host import events as ev
 from zhin_host.clock import SessionId
 from zhin_host.errors import IllegalMove
 
+UNLUCKY_MAX: Final = 64
+"""Calls with a failed or denied result that a turn remembers; an older one is asked for again when it is resumed."""
+
 REMEMBERED: Final = 1_000
-"""Answers a session remembers (contract section 2, bounds); older ones are REQUEST_NOT_FOUND."""
+"""Answers and keys a session remembers (contract section 2, bounds); older ones are REQUEST_NOT_FOUND and STALE."""
 
 
 class Phase(StrEnum):
@@ -54,7 +57,7 @@ MOVES: Final[dict[str, frozenset[Phase]]] = {  # event -> the phases in which it
     ev.STEP_COMPLETED: frozenset({Phase.REST}),
     ev.STEP_INTERRUPTED: frozenset({Phase.REST, Phase.PARKED}),
     ev.STEP_RESUMED: frozenset({Phase.RUNNING}),
-    ev.MESSAGE_QUEUED: _ENDING,
+    ev.MESSAGE_QUEUED: _ENDING | {Phase.REST},
     ev.MESSAGE_RECEIVED: frozenset({Phase.RUNNING}),
     ev.MESSAGE_APPENDED: _WORKING,
     ev.MESSAGE_COMPLETED: _WORKING,
@@ -111,27 +114,83 @@ class OpenTurn:
 
     Attributes:
         started_index: Index of its turn.started.
+        root_turn_id: The first turn of the chain that it resumes, itself when it resumes none: names its actions.
+        root_index: Index of that turn's turn.started: where its record begins.
+        agent_version: What turn.started said of the agent, and `tools_digest` of its tools.
+        key: The Idempotency-Key it came with.
+        message: What was queued for it or what the resumed turn received; None when only message.received has it.
         is_received: Whether its message.received is in the log.
         cancelling: Why and by whom it is being cancelled (reason, by), None while it is not.
         attempt: 1, then one more with every re-drive.
+        crashes: Re-driven attempts in a row that ended with the host and added nothing to the record.
+        is_fruitless: Whether this attempt is a re-drive that has added nothing to the record yet.
         loose_index: The first event that a re-drive would void, None when there is none.
+        failure: callId of the newest record event when that is a failed action, and loose_index before its result.
         completions: Indexes of the message.completed that count.
         calls: callId -> the calls that were asked for and have no result.
+        unlucky: callId -> the last calls whose result is failed or denied: one of them may be tried again.
     """
 
     turn_id: str
     started_index: int
+    root_turn_id: str
+    root_index: int
+    agent_version: str | None = None
+    tools_digest: str | None = None
+    key: str | None = None
+    message: Any = None
     is_received: bool = False
     cancelling: Mapping[str, Any] | None = None
     attempt: int = 1
+    crashes: int = 0
+    is_fruitless: bool = False
     loose_index: int | None = None
+    failure: tuple[str, int | None] | None = None
     completions: tuple[int, ...] = ()
     calls: Mapping[str, OpenCall] = field(default_factory=dict)
+    unlucky: Mapping[str, OpenCall] = field(default_factory=dict)
 
     @property
     def is_cancelling(self) -> bool:
         """Whether turn.cancelling is in the log."""
         return self.cancelling is not None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedTurn:
+    """The last turn, when it failed and may be resumed.
+
+    Attributes:
+        discard_from: The first of its events that does not count in the turn that resumes it, None when all do.
+        call_id: The action or request whose failure ended it; it is tried again.
+        calls: Its calls without a result, as they count then.
+        message: What it received.
+    """
+
+    turn_id: str
+    root_turn_id: str
+    root_index: int
+    discard_from: int | None
+    call_id: str | None
+    calls: Mapping[str, OpenCall]
+    message: Any
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedTurn:
+    """What a POST with an Idempotency-Key was answered.
+
+    Attributes:
+        digest: requestDigest of its body.
+        index: startIndex of the answer.
+        is_queued: Whether the message was queued.
+    """
+
+    digest: str
+    turn_id: str
+    token: str
+    index: int
+    is_queued: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +238,8 @@ class SessionState:
         steps: The steps of the last turn, in their wire form.
         pending: Open requests by id, oldest first.
         answers: The last answers by request id, oldest first, at most REMEMBERED.
+        keys: The last Idempotency-Keys, oldest first, at most REMEMBERED.
+        failed: The last turn, when it failed and may be resumed.
         grants: Tools that a person allowed for the rest of the session.
         agent_state: `state` of the last checkpoint of the last completed turn.
         turn_state: `state` of the last checkpoint, of the open turn too.
@@ -204,6 +265,8 @@ class SessionState:
     steps: tuple[Mapping[str, Any], ...] = ()
     pending: Mapping[str, PendingRequest] = field(default_factory=dict)
     answers: Mapping[str, Answer] = field(default_factory=dict)
+    keys: Mapping[str, KeyedTurn] = field(default_factory=dict)
+    failed: FailedTurn | None = None
     grants: tuple[str, ...] = ()
     queue: tuple[Mapping[str, Any], ...] = ()
     agent_state: Any = None
@@ -256,7 +319,7 @@ def check(state: SessionState, kind: str, data: Mapping[str, Any]) -> None:
     phase = state.phase
     if phase not in legal:
         raise IllegalMove(f"{kind} while the session is {phase.value}")
-    if (kind == ev.SESSION_WAITING or kind.startswith("step.")) and not state.owes:
+    if not state.owes and kind in _CALLED_FOR and not _is_redrive(state, kind, data):
         raise IllegalMove(f"{kind} that nothing calls for")
     guard = _GUARDS.get(kind)
     if guard is not None:
@@ -264,6 +327,25 @@ def check(state: SessionState, kind: str, data: Mapping[str, Any]) -> None:
 
 
 # -- guards: what the phase does not say ---------------------------------------------------------------------------
+
+
+def _is_redrive(state: SessionState, kind: str, data: Mapping[str, Any]) -> bool:
+    """step.resumed of a further attempt needs no answer before it: the host was restarted."""
+    return kind == ev.STEP_RESUMED and state.turn is not None and data["attempt"] == state.turn.attempt + 1
+
+
+def _guard_turn_started(state: SessionState, data: Mapping[str, Any]) -> None:
+    if state.queue and data["turnId"] != state.queue[0]["turnId"]:
+        raise IllegalMove(f"turn {data['turnId']} starts before the queued {state.queue[0]['turnId']}")
+    resumes = data.get("resumes")
+    if resumes is not None and (state.failed is None or state.failed.turn_id != resumes):
+        raise IllegalMove(f"turn {data['turnId']} resumes {resumes}: not the last turn, or not recoverable")
+
+
+def _guard_step_resumed(state: SessionState, data: Mapping[str, Any]) -> None:
+    turn = _open_turn(state)
+    if data["attempt"] not in (turn.attempt, turn.attempt + 1):
+        raise IllegalMove(f"attempt {data['attempt']} after attempt {turn.attempt}")
 
 
 def _open_turn(state: SessionState) -> OpenTurn:
@@ -322,8 +404,13 @@ def _guard_started(state: SessionState, data: Mapping[str, Any]) -> None:
         raise IllegalMove("session.started names another session")
 
 
+_CALLED_FOR: Final = frozenset(
+    {ev.SESSION_WAITING, ev.STEP_STARTED, ev.STEP_COMPLETED, ev.STEP_INTERRUPTED, ev.STEP_RESUMED}
+)
 _GUARDS: Final[dict[str, Callable[[SessionState, Mapping[str, Any]], None]]] = {
     ev.SESSION_STARTED: _guard_started,
+    ev.TURN_STARTED: _guard_turn_started,
+    ev.STEP_RESUMED: _guard_step_resumed,
     ev.TURN_COMPLETED: _guard_turn_completed,
     ev.TURN_FAILED: _guard_turn_end,
     ev.TURN_CANCELLED: _guard_turn_end,
