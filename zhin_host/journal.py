@@ -147,14 +147,14 @@ class SessionJournal:
             await asyncio.shield(self._publisher)
         if self._config.fsync == "always" and not self._unseen:
             return
-        count = len(self._unseen)
+        end = self.state.next_index
         try:
             await self._log.sync()
         except StorageUnavailable:
             self._is_sync_owed = True
             raise
         self._is_sync_owed = False
-        self._publish_unseen(count)
+        self._publish_unseen(end)
 
     async def sync_when_possible(self) -> None:
         """`sync`, tried again until it succeeds."""
@@ -257,19 +257,19 @@ class SessionJournal:
         """One at a time per session: sync, then show, until everything written is shown."""
         try:
             while self._unseen and not self._is_sync_owed:
-                count = len(self._unseen)
+                end = self.state.next_index
                 await self._log.sync()
-                self._publish_unseen(count)
+                self._publish_unseen(end)
         except StorageUnavailable as error:
             self._is_sync_owed = True
             _log.warning("session %s could not be synced: %s", self.state.session_id, error)
         finally:
             self._publisher = None
 
-    def _publish_unseen(self, count: int) -> None:
-        for seen in self._unseen[:count]:
-            self._publish(seen)
-        del self._unseen[:count]
+    def _publish_unseen(self, end: int) -> None:
+        """Show the batches before event `end`; another caller's sync may have shown some of them meanwhile."""
+        while self._unseen and self._unseen[0][1] <= end:
+            self._publish(self._unseen.pop(0))
 
     def _publish(self, seen: tuple[bytes, int, int | None, bool, bool]) -> None:
         batch, next_index, rest_offset, is_at_rest, is_over = seen

@@ -1,0 +1,77 @@
+"""ScriptedLog: a log in memory whose appends and syncs fail or wait when the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.builders import session_id_of
+from zhin_host.clock import SessionId
+from zhin_host.errors import StorageUnavailable
+from zhin_host.storage.memory import MemoryLog
+
+
+class ScriptedLog(MemoryLog):
+    """Implements ports.SessionLog.
+
+    Attributes:
+        batches: What each append that succeeded was given.
+        tried: How many appends there were, failed ones included.
+        append_error: What every append raises, until it is None again.
+        sync_error: What every sync raises at its end, until it is None again.
+        syncs: How many syncs have ended.
+        synced_bytes: How much of the log the last good sync has made safe.
+    """
+
+    def __init__(self, session_id: SessionId | None = None) -> None:
+        super().__init__(session_id or session_id_of(1), bytearray())
+        self.batches: list[bytes] = []
+        self.tried = 0
+        self.append_error: StorageUnavailable | None = None
+        self.sync_error: StorageUnavailable | None = None
+        self.syncs = 0
+        self.synced_bytes = 0
+        self._held: list[asyncio.Future[None]] = []
+        self._is_holding = False
+
+    def append(self, lines: bytes, *, expected_bytes: int) -> None:
+        self.tried += 1
+        if self.append_error is not None:
+            raise self.append_error
+        super().append(lines, expected_bytes=expected_bytes)
+        self.batches.append(lines)
+
+    async def sync(self) -> None:
+        size_bytes = self.size_bytes
+        if self._is_holding:
+            held: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._held.append(held)
+            await held
+        self.syncs += 1
+        if self.sync_error is not None:
+            raise self.sync_error
+        self.synced_bytes = size_bytes
+
+    # -- what the test does ----------------------------------------------------------------------------------
+
+    def hold_syncs(self) -> None:
+        """Let no sync end until it is let go."""
+        self._is_holding = True
+
+    @property
+    def syncs_waiting(self) -> int:
+        return sum(not held.done() for held in self._held)
+
+    def let_go(self, at: int = 0, error: StorageUnavailable | None = None) -> None:
+        """Let one of the waiting syncs end, the oldest by default."""
+        held = [held for held in self._held if not held.done()][at]
+        if error is None:
+            held.set_result(None)
+        else:
+            held.set_exception(error)
+
+    def let_all_go(self) -> None:
+        """Hold nothing any more."""
+        self._is_holding = False
+        for held in self._held:
+            if not held.done():
+                held.set_result(None)

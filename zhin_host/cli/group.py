@@ -1,0 +1,38 @@
+"""The group of commands: what they share is how they refuse, in one sentence and with exit code 2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from zhin_host import __version__
+from zhin_host.cli.audit import audit
+from zhin_host.cli.serve import serve
+from zhin_host.cli.sessions import sessions
+from zhin_host.cli.show import show
+from zhin_host.cli.tail import tail
+from zhin_host.cli.terminal import Refusal
+from zhin_host.errors import ZhinError
+
+
+class _Group(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ZhinError as error:
+            raise Refusal(str(error)) from None
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="zhin-host", message="%(prog)s %(version)s")
+def main() -> None:
+    """A durable host for agent sessions.
+
+    `serve` runs a host. The other commands read the files of a data directory, beside a host or without one, and
+    change nothing. Exit codes: 0 done, 1 something is wrong with what was read, 2 refused.
+    """
+
+
+for _command in (serve, sessions, show, tail, audit):
+    main.add_command(_command)

@@ -1,0 +1,186 @@
+"""`zhin-host serve`: a host as a process."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, get_args
+
+import click
+from click.core import ParameterSource
+
+from zhin_host import server
+from zhin_host.cli import directory
+from zhin_host.cli.loading import load_agent
+from zhin_host.cli.logs import log_to_stderr
+from zhin_host.cli.terminal import Refusal, visible
+from zhin_host.config import SETTINGS, Fsync, Setting, from_environment
+from zhin_host.errors import StartupError
+from zhin_host.host import AgentSessionHost, create_agent_session_host
+from zhin_host.http import BearerTokens
+
+_logger = logging.getLogger("zhin_host.cli")
+
+DEFAULT_AGENT: Final = "zhin_host.agents.demo:agent"
+DEFAULT_PORT: Final = 8787
+_WORKERS: Final = ("WEB_CONCURRENCY", "UVICORN_WORKERS")
+
+Command = Callable[..., Any]
+
+
+def _setting_options(command: Command) -> Command:
+    """An option for each row of the table of settings."""
+    for setting in reversed(SETTINGS):
+        command = _setting_option(setting)(command)
+    return command
+
+
+def _setting_option(setting: Setting) -> Callable[[Command], Command]:
+    kind: Any = click.Choice(get_args(Fsync)) if setting.name == "fsync" else type(setting.default)
+    more = f"[{setting.unit}; default {setting.default}; {setting.environment}]"
+    return click.option(setting.flag, setting.name, type=kind, metavar=None, help=f"{setting.help} {more}")
+
+
+@click.command()
+@click.option(
+    "--agent",
+    default=DEFAULT_AGENT,
+    envvar="ZHIN_AGENT",
+    metavar="MODULE:ATTRIBUTE",
+    show_default=True,
+    show_envvar=True,
+    help="What works on the messages; the working directory is searched first.",
+)
+@directory.option
+@click.option("--memory", is_flag=True, help="Keep sessions in memory only, without a data directory.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    envvar="ZHIN_HOST",
+    show_default=True,
+    show_envvar=True,
+    help="The name or address to listen on; one that is not loopback needs --token-file.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=DEFAULT_PORT,
+    envvar="ZHIN_PORT",
+    show_default=True,
+    show_envvar=True,
+    help="The port to listen on; 0: any free one.",
+)
+@click.option(
+    "--token-file",
+    envvar="ZHIN_TOKEN_FILE",
+    metavar="FILE",
+    show_envvar=True,
+    help="Who may call: a file with lines of a name and a bearer token.",
+)
+@click.option(
+    "--allowed-host", multiple=True, metavar="HOST", help="A Host header to accept beside loopback ones."
+)
+@click.option(
+    "--allowed-origin", multiple=True, metavar="ORIGIN", help="An Origin header to accept beside our own."
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(("debug", "info", "warning", "error")),
+    default="info",
+    envvar="ZHIN_LOG_LEVEL",
+    show_default=True,
+    show_envvar=True,
+    help="How much the host says on stderr.",
+)
+@_setting_options
+@click.pass_context
+def serve(
+    ctx: click.Context,
+    /,
+    *,
+    agent: str,
+    data_dir: str,
+    memory: bool,
+    host: str,
+    port: int,
+    token_file: str | None,
+    allowed_host: tuple[str, ...],
+    allowed_origin: tuple[str, ...],
+    log_level: str,
+    **settings: Any,
+) -> None:
+    """Serve an agent over HTTP until SIGTERM or Ctrl-C.
+
+    Prints one line when it accepts requests; logs to stderr.
+    """
+    if memory and ctx.get_parameter_source("data_dir") is ParameterSource.COMMANDLINE:
+        raise Refusal("--memory keeps no files; leave it out, or leave --data-dir out.")
+    log_to_stderr(log_level)
+    _check_workers(os.environ)
+    is_public = not _is_loopback(host)
+    if is_public and token_file is None:
+        raise Refusal(
+            f"{host} can be reached from other machines, and without --token-file everybody there may read and "
+            "write; give one, or listen on 127.0.0.1."
+        )
+    served = create_agent_session_host(
+        load_agent(agent),
+        data_dir=None if memory else data_dir,
+        authenticator=None if token_file is None else BearerTokens.from_file(token_file),
+        allowed_hosts=allowed_host,
+        allowed_origins=allowed_origin,
+        any_host=is_public and not allowed_host,
+        config=from_environment(os.environ, **settings),
+    )
+
+    def announce(addresses: Sequence[server.Address]) -> None:
+        with contextlib.suppress(OSError):  # whoever started us may not read on
+            click.echo(_address_line(served, addresses, None if memory else data_dir))
+        if token_file is None:
+            _logger.warning(
+                "there is no --token-file: every process on this machine may read and write all sessions"
+            )
+
+    is_whole = server.serve(
+        served.app,
+        host=host,
+        port=port,
+        start=served.start,
+        drain=served.stop,
+        ready=announce,
+        log_level=logging.WARNING,
+    )
+    _logger.info("stopped" if is_whole else "stopped at once, by a second signal")
+
+
+def _check_workers(environment: Mapping[str, str]) -> None:
+    """Refuse what would start several processes elsewhere: one host writes to a data directory."""
+    for name in _WORKERS:
+        with contextlib.suppress(ValueError):
+            if int(environment.get(name, "1")) > 1:
+                raise StartupError(
+                    f"{name}={environment[name]} asks for several workers, and one host alone may write to its "
+                    "sessions; unset it or set it to 1."
+                )
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address, or each address that the name stands for."""
+    try:
+        found = socket.getaddrinfo(host or None, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError:
+        return True  # nothing can be listened on there, and the server says so
+    return all(ipaddress.ip_address(str(row[4][0]).partition("%")[0]).is_loopback for row in found)
+
+
+def _address_line(served: AgentSessionHost, addresses: Sequence[server.Address], data_dir: str | None) -> str:
+    urls = " and ".join(
+        f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+        for address, port in addresses
+    )
+    where = "in memory only" if data_dir is None else f"in {visible(os.path.realpath(data_dir))}"
+    return f"Listening on {urls}, sessions {where} ({served.sessions_found} found)"
