@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import hashlib
 import inspect
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from zhin_host import events as ev
 from zhin_host.attempt import Attempt
-from zhin_host.clock import base32
-from zhin_host.errors import ActionFailed, AttemptEnded, EventTooLarge, Unserializable, ZhinError
+from zhin_host.errors import (
+    ActionFailed,
+    AttemptEnded,
+    EventTooLarge,
+    RequestExpired,
+    ToolDenied,
+    Unserializable,
+    ZhinError,
+)
+from zhin_host.identity import like_of_call
 
 _ERROR_CHARACTERS: Final = 2_000
 _RESULT_MARGIN_BYTES: Final = 1_024  # callId, toolName, status and duration beside the output
@@ -47,25 +53,39 @@ def current_action() -> CurrentAction:
     return _current.get()
 
 
-class Identities:
-    """Names the actions and requests of one turn: the same call gets the same id in every attempt.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """When a failing action is tried again, within one attempt of the turn and over restarts.
 
-    An identity is the name, the digest of the arguments, and how many like it came before in the turn.
+    Attributes:
+        attempts: How often it is tried in all, the first time counted.
+        delay_s: The pause after the first failure, seconds.
+        factor: What each further pause is longer by.
+        delay_max_s: The longest pause, seconds.
+        on: The errors that are worth another try.
     """
 
-    def __init__(self, turn_id: str) -> None:
-        self._turn_id = turn_id
-        self._seen: Counter[tuple[str, str]] = Counter()
+    attempts: int = 3
+    delay_s: float = 1.0
+    factor: float = 2.0
+    delay_max_s: float = 60.0
+    on: tuple[type[BaseException], ...] = (Exception,)
 
-    def call_id(self, name: str, arguments: bytes) -> str:
-        """`call_` and 26 characters."""
-        like = (name, hashlib.sha256(arguments).hexdigest())
-        count = self._seen[like]
-        self._seen[like] += 1
-        named = hashlib.sha256(
-            f"{self._turn_id}\n{like[0]}\n{like[1]}\n{count}".encode("utf-8", "replace")
-        ).digest()
-        return "call_" + base32(int.from_bytes(named, "big"), 26)
+    def delay_after(self, failures: int) -> float:
+        """Seconds to wait after so many failures."""
+        return min(self.delay_max_s, self.delay_s * self.factor ** (failures - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """An action about to run: its id, what the log calls it, and the call itself."""
+
+    call_id: str
+    name: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    retry: Retry | None = None
 
 
 class Actions:
@@ -73,18 +93,28 @@ class Actions:
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
-        self._identities = Identities(attempt.turn_id)
 
-    def call_id(self, name: str, arguments: bytes) -> str:
-        """The id of the next call of this name with these arguments (as JSON bytes)."""
-        return self._identities.call_id(name, arguments)
+    def recorded(self, call_id: str) -> Mapping[str, Any] | None:
+        """The result that an earlier attempt recorded, None when there is none.
+
+        Raises:
+            ActionFailed, ToolDenied, RequestExpired: What it raised then.
+        """
+        result = self._attempt.replay.result(call_id)
+        if result is None or result["status"] == "completed":
+            return result
+        error = result["error"]
+        if result["status"] == "denied":
+            kind = RequestExpired if error["code"] == "REQUEST_EXPIRED" else ToolDenied
+            raise kind(error["message"], call_id)
+        raise ActionFailed(f"{result['toolName']} failed: {error['message']}", call_id, error)
 
     async def request(self, call_id: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """Tell the log that the action is asked for, before it runs."""
+        """Tell the log that the action is asked for, before it runs; what still counts is not said again."""
         self._attempt.check()
-        await self._attempt.append(
-            ev.Draft(ev.ACTIONS_REQUESTED, {"callId": call_id, "toolName": name, "input": arguments})
-        )
+        if not self._attempt.is_open(call_id):
+            data = {"callId": call_id, "toolName": name, "input": arguments}
+            await self._attempt.append(ev.Draft(ev.ACTIONS_REQUESTED, data))
 
     async def refuse(
         self, name: str, arguments: Mapping[str, Any], code: str, error: Exception
@@ -94,10 +124,11 @@ class Actions:
         Args:
             name: What the log calls it.
             arguments: What can be shown of its input.
-            code: UNSERIALIZABLE, EVENT_TOO_LARGE or BAD_ARGUMENTS.
+            code: UNSERIALIZABLE, ARGUMENTS_TOO_LARGE or BAD_ARGUMENTS.
             error: Why.
         """
-        call_id = self.call_id(name, ev.json_bytes(arguments))
+        call_id = self._attempt.call_id(like_of_call(name, arguments))
+        self.recorded(call_id)
         await self.request(call_id, name, arguments)
         form = error_form(code, error)
         await self.record(call_id, name, "failed", 0, error=form)
@@ -105,14 +136,7 @@ class Actions:
         failure.__cause__ = error
         return failure
 
-    async def perform(
-        self,
-        call_id: str,
-        name: str,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-    ) -> Any:
+    async def perform(self, work: Work) -> Any:
         """Run the function and record its result; its value in the JSON form.
 
         Raises:
@@ -122,16 +146,16 @@ class Actions:
         attempt = self._attempt
         attempt.check()
         clock = attempt.services.clock
-        action = CurrentAction(call_id, f"{attempt.session_id}:{call_id}", attempt.number)
         started_s = clock.monotonic_s()
         attempt.running += 1
         failure: BaseException | None = None
         try:
-            value = await self._invoke(action, function, args, kwargs)
-            result = self._result_of(value)
+            result = self._result_of(await self._try(work))
         except asyncio.CancelledError:
             if not attempt.is_over:  # the agent's own doing: a time limit, a failing task group
-                await self.record(call_id, name, "cancelled", _since(clock.monotonic_s(), started_s))
+                await self.record(
+                    work.call_id, work.name, "cancelled", _since(clock.monotonic_s(), started_s)
+                )
             raise
         except (EventTooLarge, Unserializable) as error:
             code = "RESULT_TOO_LARGE" if isinstance(error, EventTooLarge) else "UNSERIALIZABLE"
@@ -145,12 +169,39 @@ class Actions:
         finally:
             attempt.running -= 1
         status = "failed" if "error" in result else "completed"
-        await self.record(call_id, name, status, _since(clock.monotonic_s(), started_s), **result)
+        await self.record(work.call_id, work.name, status, _since(clock.monotonic_s(), started_s), **result)
         if status == "completed":
             return result["output"]
+        error_data = result["error"]
         raise ActionFailed(
-            f"{name} failed: {result['error']['message']}", call_id, result["error"]
+            f"{work.name} failed: {error_data['message']}", work.call_id, error_data
         ) from failure
+
+    async def _try(self, work: Work) -> Any:
+        """The function's value, tried as often as `retry` says; each failure that is tried again is in the log."""
+        attempt, retry = self._attempt, work.retry
+        failures = attempt.replay.record.retries.get(work.call_id, 0)
+        while True:
+            try:
+                return await self._invoke(work)
+            except (asyncio.CancelledError, EventTooLarge, Unserializable):
+                raise
+            except BaseException as error:
+                failures += 1
+                if retry is None or failures >= retry.attempts or not isinstance(error, retry.on):
+                    raise
+                attempt.check()
+                pause_s = retry.delay_after(failures)
+                told = {"attempt": failures, "error": error_form("ACTION_FAILED", error)}
+                data = {
+                    "callId": work.call_id,
+                    "toolName": work.name,
+                    **told,
+                    "delayMs": round(pause_s * 1000),
+                }
+                await attempt.append(ev.Draft(ev.ACTION_RETRYING, data))
+            await asyncio.sleep(pause_s)
+            attempt.check()
 
     async def record(self, call_id: str, name: str, status: str, duration_ms: int, **more: Any) -> None:
         """Put an action's result into the log, durable on return.
@@ -166,19 +217,15 @@ class Actions:
             attempt.check()
         await attempt.commit(ev.Draft(ev.ACTION_RESULT, data))
 
-    async def _invoke(
-        self,
-        action: CurrentAction,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-    ) -> Any:
-        workers = self._attempt.services.workers
+    async def _invoke(self, work: Work) -> Any:
+        attempt = self._attempt
+        action = CurrentAction(work.call_id, f"{attempt.session_id}:{work.call_id}", attempt.number)
         token = _current.set(action)
         try:
-            if is_async(function):
-                return await function(*args, **kwargs)
-            value = await workers.run(lambda: not self._attempt.is_over, function, *args, **kwargs)
+            if is_async(work.function):
+                return await work.function(*work.args, **work.kwargs)
+            gives_up = lambda: not attempt.is_over  # noqa: E731 - who cancelled decides whether the thread is waited for
+            value = await attempt.services.workers.run(gives_up, work.function, *work.args, **work.kwargs)
             return await value if inspect.isawaitable(value) else value
         finally:
             _current.reset(token)

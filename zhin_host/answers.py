@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from zhin_host import events as ev
 from zhin_host.attempt import Services
 from zhin_host.clock import SessionId, session_of_request
+from zhin_host.driver import TurnDriver
 from zhin_host.errors import (
     AgentUnavailable,
     AuthorizationRequestNotFound,
@@ -17,12 +19,15 @@ from zhin_host.errors import (
     RequestAlreadyAnswered,
     RequestNotFound,
     SessionNotFound,
+    StorageUnavailable,
 )
 from zhin_host.fold import response_digest
 from zhin_host.ports import Principal
 from zhin_host.session import LiveSession
 from zhin_host.sessions import LiveSessions
 from zhin_host.state import Answer, PendingRequest
+
+_log = logging.getLogger("zhin_host.answers")
 
 _EVENT_MARGIN_BYTES: Final = 1_024
 _RELAYED: Final = {"approve": True, "deny": False, True: True, False: False}
@@ -43,13 +48,13 @@ class Answers:
 
     Args:
         sessions: Which sessions there are.
-        agents: Names of the hosted agents.
+        driver: Who runs the turns, and takes up the parked ones.
         services: Clock and settings.
     """
 
-    def __init__(self, sessions: LiveSessions, agents: Container[str], services: Services) -> None:
+    def __init__(self, sessions: LiveSessions, driver: TurnDriver, services: Services) -> None:
         self._sessions = sessions
-        self._agents = agents
+        self._driver = driver
         self._services = services
 
     async def answer(
@@ -106,15 +111,9 @@ class Answers:
                 if pending is None:
                     return _again(live, request_id, given, Answer("authorization", outcome), success)
                 data = {"requestId": request_id, "connection": pending.data["connection"], "success": success}
-                note = (
-                    {}
-                    if error is None
-                    else {"error": f"{error}" if error != "cancelled" else "cancelled by the user"}
-                )
-                live.close_request(
-                    request_id, ev.Draft(ev.AUTHORIZATION_COMPLETED, {**data, **note, **by(who)})
-                )
-                await live.journal.sync()
+                if error is not None:  # the bare word "cancelled" is the host's, for a request given up
+                    data["error"] = error if error != "cancelled" else "cancelled by the user"
+                await self._close(live, request_id, ev.AUTHORIZATION_COMPLETED, {**data, **by(who)})
                 return Answered(live.session_id, request_id, success, already=False)
         except (SessionNotFound, RequestNotFound):
             raise AuthorizationRequestNotFound(request_id) from None
@@ -127,12 +126,12 @@ class Answers:
         """
         await live.check_writable()
         if request_id in live.expired(self._services.clock.now_ms()):
-            live.expire(request_id)
+            await self._expire(live, request_id)
         turn, pending = live.state.turn, live.state.pending.get(request_id)
         if pending is not None:
             if turn is not None and turn.cancelling is not None:
                 raise RequestNotFound(request_id)
-            if live.state.agent not in self._agents:
+            if live.state.agent not in self._driver.agents:
                 raise AgentUnavailable(f"The agent {live.state.agent!r} of this session is not hosted here.")
             return pending, Answer("", "")
         given = live.state.answers.get(request_id)
@@ -155,9 +154,44 @@ class Answers:
         note = {} if comment is None else {"comment": comment}
         data = {"requestId": request_id, "kind": kind, **told, **note, **by(who)}
         check_line(self._services, data)
-        live.close_request(request_id, ev.Draft(ev.INPUT_COMPLETED, data))
-        await live.journal.sync()
+        await self._close(live, request_id, ev.INPUT_COMPLETED, data)
         return Answered(live.session_id, request_id, value, already=False)
+
+    async def expire_due(self) -> None:
+        """Close every request whose time is over. The host calls this about once a second."""
+        for session_id in self._sessions.due(self._services.clock.now_ms()):
+            try:
+                async with self._sessions.held(None, session_id) as live:
+                    for request_id in live.expired(self._services.clock.now_ms()):
+                        if request_id in live.state.pending:
+                            await self._expire(live, request_id)
+            except (SessionNotFound, StorageUnavailable) as error:
+                _log.warning("a request of session %s could not expire: %s", session_id, error)
+
+    async def _expire(self, live: LiveSession, request_id: str) -> None:
+        kind = live.state.pending[request_id].kind
+        await self._close(
+            live,
+            request_id,
+            ev.INPUT_COMPLETED,
+            {"requestId": request_id, "kind": kind, "outcome": "expired"},
+        )
+
+    async def _close(self, live: LiveSession, request_id: str, kind: str, data: Mapping[str, Any]) -> None:
+        """Append what ends a request. Nobody may be waiting for it: then the last one drives the turn again.
+
+        Raises:
+            StorageUnavailable: It was not written; or it was, and not synced.
+        """
+        is_live = self._driver.runner(live.session_id) is not None
+        if is_live and live.state.turn is not None:
+            data = {**data, "attempt": live.state.turn.attempt}  # ADR 0004 D5
+        else:
+            await self._sessions.mark_running(live)
+        live.close_request(request_id, ev.Draft(kind, data), is_live=is_live)
+        if not is_live and not live.state.pending and self._driver.is_resumable(live):
+            self._driver.drive_again(live)
+        await live.journal.sync()
 
 
 def check_line(services: Services, data: Mapping[str, Any]) -> None:

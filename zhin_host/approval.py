@@ -29,8 +29,13 @@ class HttpApprovalWaiter:
     def __init__(self) -> None:
         self._bells: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
 
-    async def wait(self, request_id: str, attempt: Attempt, request: ev.Draft) -> Mapping[str, Any]:
+    async def wait(self, attempt: Attempt, request: ev.Draft, *after: ev.Draft) -> Mapping[str, Any]:
         """Make the request and wait for its answer, as long as it takes unless the request expires.
+
+        Args:
+            attempt: Who asks.
+            request: input.requested or authorization.required.
+            after: What stands in the same batch behind it.
 
         Returns:
             The data of the event that answered it.
@@ -39,10 +44,11 @@ class HttpApprovalWaiter:
             asyncio.CancelledError: The agent gave the waiting up, and the request is closed; or the attempt is over,
                 and whoever ended it closes the request.
         """
+        request_id = request.data["requestId"]
         bell: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
         self._bells[request_id] = bell
         try:
-            await attempt.commit(request)
+            await attempt.commit(request, *after)
             return await bell
         except asyncio.CancelledError:
             if not attempt.is_over and not bell.done():
@@ -87,50 +93,84 @@ class Gate:
         Raises:
             ToolDenied, RequestExpired: A person refused, or nobody answered in time; the result is recorded.
         """
-        while True:
-            state = self._attempt.journal.state
-            scope = await tool.scope_to_ask(raw, state.grants)
-            if scope is None:
-                return
-            try:
-                answer = await self._ask_tool(tool, call_id, shown, raw, scope)
-            except asyncio.CancelledError:
-                if not self._attempt.is_over:
-                    await self._actions.record(call_id, tool.name, "cancelled", 0)
-                raise
-            if answer["outcome"] != "approved":
-                await self._refuse(tool, call_id, answer["outcome"])
-            if ev.json_bytes(shown) == raw:
-                return
-            _log.warning("the arguments of call %s changed while it waited; a person is asked again", call_id)
-            raw = ev.json_bytes(shown)
+        try:
+            may_have_begun = await self._approved(tool, call_id, shown, raw)
+            if may_have_begun and not tool.is_repeatable:
+                await self._retried(tool, call_id, shown, raw)
+        except asyncio.CancelledError:
+            if not self._attempt.is_over:
+                await self._actions.record(call_id, tool.name, "cancelled", 0)
+            raise
 
-    async def ask(self, kind: str, call_id: str, prompt: str, **more: Any) -> Mapping[str, Any]:
-        """Ask a person; the data of the input.completed.
+    async def ask(
+        self, kind: str, call_id: str, prompt: str, *after: ev.Draft, **more: Any
+    ) -> Mapping[str, Any]:
+        """Ask a person; the data of the input.completed, from the record when it is there.
 
         Raises:
             RequestExpired: Nobody answered in time.
         """
-        answer = await self._wait(kind, call_id, prompt, None, more)
+        given = self._attempt.replay.answer(call_id, kind)
+        answer = await self._wait(kind, call_id, prompt, None, more, *after) if given is None else given.data
         if answer["outcome"] == "expired":
             raise RequestExpired(f"nobody answered in time: {prompt:.200}", call_id)
         return answer
 
     async def authorize(self, call_id: str, connection: str, more: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Wait for an authorization; the data of the authorization.completed."""
-        request_id = self._new_request()
-        data = {"requestId": request_id, "callId": call_id, "connection": connection, **more}
+        """Wait for an authorization; the data of the authorization.completed, from the record when it is there."""
+        given = self._attempt.replay.answer(call_id, "authorization")
+        if given is not None:
+            return given.data
+        data = {"requestId": self._new_request(), "callId": call_id, "connection": connection, **more}
         self._attempt.check_size(ev.AUTHORIZATION_REQUIRED, data)
-        return await self._waiter.wait(request_id, self._attempt, ev.Draft(ev.AUTHORIZATION_REQUIRED, data))
+        return await self._waiter.wait(self._attempt, ev.Draft(ev.AUTHORIZATION_REQUIRED, data))
 
-    async def _ask_tool(
-        self, tool: Tool, call_id: str, shown: Mapping[str, Any], raw: bytes, scope: Scope
-    ) -> Mapping[str, Any]:
-        prompt = (
-            f"Allow {tool.name} for the rest of the session?" if scope == "session" else f"Allow {tool.name}?"
-        )
-        more = {"toolName": tool.name, "args": shown, "argsDigest": ev.digest(raw), "scope": scope}
-        return await self._wait("approval", call_id, prompt, tool.expires_s, more)
+    async def _approved(self, tool: Tool, call_id: str, shown: Mapping[str, Any], raw: bytes) -> bool:
+        """Have the policy satisfied; whether the call may have begun in an attempt that ended with its host."""
+        replay = self._attempt.replay
+        given = replay.answer(call_id, "approval")
+        if given is not None:
+            if given.data["outcome"] != "approved":
+                await self._refuse(tool, call_id, given.data["outcome"])
+            return replay.record.may_have_begun(call_id)
+        while True:
+            scope = await tool.scope_to_ask(raw, self._attempt.journal.state.grants)
+            if scope is None:
+                return replay.record.may_have_begun(call_id)
+            prompt = (
+                f"Allow {tool.name}?"
+                if scope == "call"
+                else f"Allow {tool.name} for the rest of the session?"
+            )
+            answer = await self._wait(
+                "approval", call_id, prompt, tool.expires_s, _shown(tool, shown, raw, scope)
+            )
+            if answer["outcome"] != "approved":
+                await self._refuse(tool, call_id, answer["outcome"])
+            if ev.json_bytes(shown) == raw:  # digested again, just before it runs
+                return False
+            _log.warning("the arguments of call %s changed while it waited; a person is asked again", call_id)
+            raw = ev.json_bytes(shown)
+
+    async def _retried(self, tool: Tool, call_id: str, shown: Mapping[str, Any], raw: bytes) -> None:
+        """Ask whether a call that may have begun may run a second time; each yes is good for one attempt."""
+        replay = self._attempt.replay
+        given = replay.answer(call_id, "retry")
+        if (
+            given is not None
+            and given.data["outcome"] == "approved"
+            and not replay.record.may_have_begun(call_id)
+        ):
+            return
+        if given is None or given.data["outcome"] == "approved":
+            prompt = f"The host stopped while {tool.name} may have been running. Run it again?"
+            answer = await self._wait(
+                "retry", call_id, prompt, tool.expires_s, _shown(tool, shown, raw, "call")
+            )
+        else:
+            answer = given.data
+        if answer["outcome"] != "approved":
+            await self._refuse(tool, call_id, answer["outcome"])
 
     async def _refuse(self, tool: Tool, call_id: str, outcome: str) -> None:
         if outcome == "expired":
@@ -146,12 +186,17 @@ class Gate:
         raise error
 
     async def _wait(
-        self, kind: str, call_id: str, prompt: str, expires_s: float | None, more: Mapping[str, Any]
+        self,
+        kind: str,
+        call_id: str,
+        prompt: str,
+        expires_s: float | None,
+        more: Mapping[str, Any],
+        *after: ev.Draft,
     ) -> Mapping[str, Any]:
         services = self._attempt.services
-        request_id = self._new_request()
         data = {
-            "requestId": request_id,
+            "requestId": self._new_request(),
             "kind": kind,
             "callId": call_id,
             "prompt": ev.text_form(prompt),
@@ -161,7 +206,7 @@ class Gate:
         if expires_s > 0:
             data["expiresAt"] = services.clock.now_ms() + round(expires_s * 1000)
         self._attempt.check_size(ev.INPUT_REQUESTED, data, margin_bytes=_PROMPT_MARGIN_BYTES)
-        return await self._waiter.wait(request_id, self._attempt, ev.Draft(ev.INPUT_REQUESTED, data))
+        return await self._waiter.wait(self._attempt, ev.Draft(ev.INPUT_REQUESTED, data), *after)
 
     def _new_request(self) -> str:
         attempt = self._attempt
@@ -172,3 +217,8 @@ class Gate:
                 f"{limit} requests of this session are open already; wait for answers before asking more."
             )
         return new_request_id(attempt.services.clock, attempt.session_id)
+
+
+def _shown(tool: Tool, shown: Mapping[str, Any], raw: bytes, scope: Scope) -> dict[str, Any]:
+    """What a request about a tool call shows of it."""
+    return {"toolName": tool.name, "args": shown, "argsDigest": ev.digest(raw), "scope": scope}

@@ -10,7 +10,10 @@ from zhin_host import events as ev
 from zhin_host.clock import Clock, SessionId
 from zhin_host.config import Config
 from zhin_host.errors import AttemptEnded, EventTooLarge
+from zhin_host.identity import Like
 from zhin_host.journal import SessionJournal
+from zhin_host.record import Record
+from zhin_host.replay import Diverged, Replay
 from zhin_host.text import SaidText
 from zhin_host.workers import Workers
 
@@ -34,26 +37,53 @@ class Attempt:
 
     Attributes:
         number: 1, then one more with every re-drive.
+        replay: The record of the attempts before, as far as it is not used up.
+        divergence: How the agent left its record's path, None while it has not.
         is_over: Whether the attempt has ended: every call from then on raises AttemptEnded.
         running: How many actions' functions run now.
     """
 
     def __init__(
-        self, session_id: SessionId, turn_id: str, journal: SessionJournal, services: Services
+        self,
+        session_id: SessionId,
+        turn_id: str,
+        journal: SessionJournal,
+        services: Services,
     ) -> None:
         self.session_id = session_id
         self.turn_id = turn_id
         self.journal = journal
         self.services = services
-        self.number = 1
+        turn = journal.state.turn
+        self.number = 1 if turn is None else turn.attempt
+        self._root_turn_id = turn_id if turn is None else turn.root_turn_id
+        self.replay = Replay(self._root_turn_id)
+        self.divergence: str | None = None
         self.is_over = False
         self.running = 0
         self._thought = self._new_thought()
+
+    def go_on_from(self, record: Record) -> None:
+        """Begin behind what earlier attempts recorded; before the agent is called."""
+        self.replay = Replay(self._root_turn_id, record)
 
     def check(self) -> None:
         """Raise AttemptEnded when the attempt is over."""
         if self.is_over:
             raise AttemptEnded("this attempt of the turn is over")
+
+    def call_id(self, like: Like) -> str:
+        """The id of the agent's next call that is like this.
+
+        Raises:
+            AttemptEnded: The agent has left its record's path; the turn ends as TURN_DIVERGED.
+        """
+        self.check()
+        try:
+            return self.replay.call_id(like)
+        except Diverged as error:
+            self.divergence, self.is_over = str(error), True
+            raise AttemptEnded(str(error)) from None
 
     def is_open(self, call_id: str) -> bool:
         """Whether the log still waits for the result of this call of this turn."""
@@ -61,7 +91,9 @@ class Attempt:
         return turn is not None and turn.turn_id == self.turn_id and call_id in turn.calls
 
     async def say(self, data: Mapping[str, Any]) -> None:
-        """Queue a message.appended; it is written with the next batch."""
+        """Queue a message.appended; it is written with the next batch. Said before, it is not said again."""
+        if not self.replay.is_used_up:
+            return
         for draft in self.completed_thought():
             self.journal.queue(*draft)
         if self.journal.queue(ev.MESSAGE_APPENDED, data):
@@ -69,6 +101,8 @@ class Attempt:
 
     async def think(self, data: Mapping[str, Any]) -> None:
         """Queue a reasoning.appended; reasoning.completed comes before whatever else comes next."""
+        if not self.replay.is_used_up:
+            return
         self._thought.add(data["reasoningDelta"])
         if self.journal.queue(ev.REASONING_APPENDED, data):
             await self.journal.flush()

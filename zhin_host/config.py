@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast, get_args
+from typing import Any, Final, Literal, cast, get_args
 
 from zhin_host.errors import StartupError
 
 Fsync = Literal["boundary", "always", "never"]
+AgentChange = Literal["ask", "continue", "fail"]
 
+_CHOICES: Final = {"fsync": get_args(Fsync), "on_agent_change": get_args(AgentChange)}
 _ENVIRONMENT_PREFIX = "ZHIN_"
 
 
@@ -52,6 +54,15 @@ class Config:
     write_timeout_s: float = _setting(
         30.0, "seconds", "How long a reader may take nothing before it is dropped.", 0.05
     )
+    on_agent_change: AgentChange = _setting(
+        "ask",
+        "policy",
+        "A turn whose agent changed meanwhile. ask: unused approvals are asked again; continue; fail.",
+    )
+    queue_max: int = _setting(16, "messages", "Messages that may wait for their turn in one session.", 1)
+    parked_s: float = _setting(
+        300.0, "seconds", "How long a parked turn stays in memory; its answer takes it up again."
+    )
     cancel_grace_s: float = _setting(10.0, "seconds", "How long a cancelled turn may take to settle.")
     stop_grace_s: float = _setting(10.0, "seconds", "How long running actions may take to end at a stop.")
     worker_threads_max: int = _setting(
@@ -68,9 +79,10 @@ class Config:
     def __post_init__(self) -> None:
         for setting in dataclasses.fields(self):
             value = getattr(self, setting.name)
-            if setting.name == "fsync":
-                if value not in get_args(Fsync):
-                    raise StartupError(f"fsync is boundary, always or never, not {value!r}.")
+            choices = _CHOICES.get(setting.name)
+            if choices is not None:
+                if value not in choices:
+                    raise StartupError(f"{setting.name} is one of {', '.join(choices)}, not {value!r}.")
                 continue
             kinds = (int,) if isinstance(setting.default, int) else (int, float)
             if (

@@ -6,7 +6,7 @@
     │   ├── NotFound 404          ├── SessionNotFound · RequestNotFound · AuthorizationRequestNotFound
     │   │                         └── AgentNotFound · RouteNotFound
     │   ├── Conflict 409          ├── ContinuationTokenStale · SessionBusy · SessionTerminal
-    │   │                         └── RequestAlreadyAnswered
+    │   │                         └── RequestAlreadyAnswered · IdempotencyConflict · NothingToResume
     │   ├── BodyTooLarge 413 · UnsupportedMediaType 415 · TooManySessions 429 · TooManyStreams 429
     │   ├── InternalError 500
     │   ├── AgentUnavailable 503 · ShuttingDown 503
@@ -177,6 +177,18 @@ class RequestAlreadyAnswered(Conflict):
 
     def __init__(self, request_id: str) -> None:
         super().__init__(f"Request {request_id} was answered otherwise before; that answer stands.")
+
+
+class IdempotencyConflict(Conflict):
+    """The Idempotency-Key came with another body before."""
+
+    code = "IDEMPOTENCY_CONFLICT"
+
+
+class NothingToResume(Conflict):
+    """The last turn did not fail in a way that allows another try."""
+
+    code = "NOTHING_TO_RESUME"
 
 
 class BodyTooLarge(RequestError):

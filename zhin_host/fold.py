@@ -112,7 +112,11 @@ def _turn_started(state: SessionState, data: Mapping[str, Any], timestamp_ms: in
         at = data.get("discardFrom", index)
         calls = {call_id: call for call_id, call in failed.calls.items() if call.index < at}
         turn = replace(
-            turn, root_turn_id=failed.root_turn_id, root_index=failed.root_index, calls=calls, message=failed.message
+            turn,
+            root_turn_id=failed.root_turn_id,
+            root_index=failed.root_index,
+            calls=calls,
+            message=failed.message,
         )
     else:
         state.turn_state = state.agent_state

@@ -17,6 +17,7 @@ from zhin_host.attempt import Services
 from zhin_host.audit import audit_session
 from zhin_host.clock import Clock, SessionId, SystemClock
 from zhin_host.config import SETTINGS, Config
+from zhin_host.driver import TurnDriver
 from zhin_host.http import AllowAll, create_app
 from zhin_host.ports import Authenticator, SessionPersistence
 from zhin_host.sessions import LiveSessions
@@ -64,8 +65,9 @@ class AgentSessionHost:
             heartbeat_s=config.heartbeat_s,
             write_timeout_s=config.write_timeout_s,
         )
-        self._sessions = LiveSessions(persistence, services, agents.__contains__)
-        self.store = HttpAgentSessionStore(self._sessions, agents, services, self._hub, self._audit)
+        driver = TurnDriver(agents, services)
+        self._sessions = LiveSessions(persistence, services, driver)
+        self.store = HttpAgentSessionStore(self._sessions, driver, services, self._hub, self._audit)
         self._app = create_app(
             self.store,
             authenticator=authenticator,
@@ -88,7 +90,7 @@ class AgentSessionHost:
     @property
     def sessions_found(self) -> int:
         """How many sessions there are."""
-        return len(self._sessions)
+        return len(self._sessions.index)
 
     def info(self) -> dict[str, Any]:
         """GET /info: the agents, their tools with their approval policy, the settings."""
@@ -163,7 +165,7 @@ class AgentSessionHost:
         while True:
             await asyncio.sleep(interval_s)
             self._hub.tick()
-            self.store.expire()
+            await self.store.expire()
             self._sessions.sweep()
             await self._sessions.drop_idle()
 

@@ -51,5 +51,7 @@ class Identities:
         """`call_` and 26 characters."""
         count = self._seen[like]
         self._seen[like] += 1
-        named = hashlib.sha256(f"{self._turn_id}\n{like[0]}\n{like[1]}\n{count}".encode("utf-8", "replace")).digest()
+        named = hashlib.sha256(
+            f"{self._turn_id}\n{like[0]}\n{like[1]}\n{count}".encode("utf-8", "replace")
+        ).digest()
         return "call_" + base32(int.from_bytes(named, "big"), 26)

@@ -225,7 +225,9 @@ class SessionJournal:
         """Stamp, encode and fold one event that was checked."""
         kind, data = draft
         timestamp_ms = max(self._clock.now_ms(), state.updated_at_ms)
-        line, link = ev.encode_line(state.next_index, kind, timestamp_ms, data, state.sum, self._line_bytes_max)
+        line, link = ev.encode_line(
+            state.next_index, kind, timestamp_ms, data, state.sum, self._line_bytes_max
+        )
         apply(state, kind, data, timestamp_ms)
         state.offset += len(line)
         state.sum = link

@@ -13,6 +13,13 @@ from zhin_host.clock import SessionId
 
 MARK_RUNNING: Final = "running"
 MARK_STOPPED: Final = "stopped"
+MARK_PARKED: Final = "parked"
+
+
+def parked_until(mark: str) -> int | None:
+    """When the first request of a parked session out of memory expires, ms; 0: never; None: no such mark."""
+    word, _, until_ms = mark.partition(" ")
+    return int(until_ms) if word == MARK_PARKED and until_ms.isdecimal() and until_ms.isascii() else None
 
 
 class SessionLog(Protocol):

@@ -37,10 +37,12 @@ class HttpStepProjector:
             case ev.STEP_INTERRUPTED:
                 return _interrupted(state)
             case ev.STEP_RESUMED:
+                if ev.STEP_RESUMED in coming:
+                    return None
                 gives_up = len(state.owes) > 1
                 if gives_up and any(kind in ev.TURN_ENDS for kind in coming):
                     return None
-                return _resumed(state, is_live=is_live)
+                return projected_resume(state, is_live=is_live)
             case ev.SESSION_WAITING:
                 return None if any(kind in ev.SESSION_ENDS for kind in coming) else _waiting(state)
             case _:
@@ -68,7 +70,8 @@ def _interrupted(state: SessionState) -> ev.Draft:
     return _step(state, ev.STEP_INTERRUPTED, "interrupted", interruptKind=kind, **more)
 
 
-def _resumed(state: SessionState, *, is_live: bool) -> ev.Draft:
+def projected_resume(state: SessionState, *, is_live: bool = False) -> ev.Draft:
+    """step.resumed: of the attempt that waits (live), or of a further one, with the first event that does not count."""
     turn_id = _turn_id(state)
     attempt = state.steps[-1]["attempt"]
     data: dict[str, Any] = {"stepId": step_id_of(turn_id), "turnId": turn_id}

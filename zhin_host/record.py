@@ -57,6 +57,7 @@ class Record:
         retries: callId -> the highest attempt that action.retrying told of.
         attempts: Indexes at which an attempt began, oldest first.
         names: callId -> what to call it when paths differ.
+        begun: callIds that may have begun under an approval that is forgotten.
     """
 
     message: Any = None
@@ -74,6 +75,7 @@ class Record:
     retries: dict[str, int] = field(default_factory=dict)
     attempts: list[int] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
+    begun: set[str] = field(default_factory=set)
 
     def may_have_begun(self, call_id: str) -> bool:
         """Whether an attempt that ended with its host may have begun to run this call, which has no result.
@@ -83,10 +85,27 @@ class Record:
         """
         now = self.attempts[-1]
         answers = [row for row in self.answers.get(call_id, ()) if row.kind in ("approval", "retry")]
+        if call_id in self.begun:
+            return True
         if not answers:
             return self.asked_at.get(call_id, now) < now
         last = answers[-1]
         return last.is_live or sum(1 for index in self.attempts if index > last.index) > 1
+
+    def forget_unused_approvals(self) -> None:
+        """The agent has changed: an approval whose call has no result yet is asked for again."""
+        for call_id in tuple(self.answers):
+            if call_id in self.results:
+                continue
+            given = self.answers[call_id]
+            kept = [row for row in given if row.kind != "approval" or row.data["outcome"] != "approved"]
+            if len(kept) < len(given) and self.may_have_begun(call_id):
+                self.begun.add(call_id)
+            if kept:
+                self.answers[call_id] = kept
+            else:
+                del self.answers[call_id]
+                self.order.remove(call_id)
 
 
 def read_record(log: SessionLog, root_index: int) -> Record:
@@ -96,7 +115,9 @@ def read_record(log: SessionLog, root_index: int) -> Record:
         reader.take(index, kind, data)
     record = reader.record
     record.said = "".join(delta for _, delta in reader.text)
-    record.order = [call_id for call_id in reader.asked if call_id in record.results or call_id in record.answers]
+    record.order = [
+        call_id for call_id in reader.asked if call_id in record.results or call_id in record.answers
+    ]
     return record
 
 
@@ -112,7 +133,7 @@ class _Reader:
         self._requests: dict[str, tuple[str, str]] = {}  # requestId -> (callId, kind)
         self._ended_by: str | None = None
 
-    def take(self, index: int, kind: str, data: Mapping[str, Any]) -> None:
+    def take(self, index: int, kind: str, data: Mapping[str, Any]) -> None:  # noqa: C901 - a case an event
         match kind:
             case ev.TURN_STARTED:
                 self._begin(index, data)
@@ -124,7 +145,9 @@ class _Reader:
                 self.text.append((index, data["messageDelta"]))
             case ev.ACTIONS_REQUESTED:
                 self.record.asked_at.setdefault(data["callId"], index)
-                self._ask(index, data["callId"], data["toolName"], like_of_call(data["toolName"], data["input"]))
+                self._ask(
+                    index, data["callId"], data["toolName"], like_of_call(data["toolName"], data["input"])
+                )
             case ev.ACTION_RETRYING:
                 tried = max(self.record.retries.get(data["callId"], 0), data["attempt"])
                 self.record.retries[data["callId"]] = tried
@@ -149,7 +172,9 @@ class _Reader:
         ended, self._ended_by = self._ended_by, None
         if ended is not None:
             self.record.results.pop(ended, None)
-            kept = [row for row in self.record.answers.pop(ended, []) if row.data.get("outcome") == "approved"]
+            kept = [
+                row for row in self.record.answers.pop(ended, []) if row.data.get("outcome") == "approved"
+            ]
             kept = [row for row in kept if row.kind == "approval"]
             if kept:
                 self.record.answers[ended] = kept

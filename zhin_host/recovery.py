@@ -8,18 +8,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from zhin_host import events as ev
+from zhin_host.agent import Agent
 from zhin_host.clock import SessionId
 from zhin_host.errors import IllegalMove, SessionNotFound
 from zhin_host.fold import apply
 from zhin_host.ports import SessionLog, SessionPersistence
 from zhin_host.session import Fault
 from zhin_host.snapshot import SnapshotError, decode_snapshot
-from zhin_host.state import SessionState, check, new_state
-from zhin_host.turns import cancelled, closing, failed
+from zhin_host.state import OpenTurn, SessionState, check, new_state
+from zhin_host.turns import cancelled, closing, failed, received, redriven, started
 
 _log = logging.getLogger("zhin_host.recovery")
 
 _BLOCK_BYTES: Final = 1 << 20
+CRASHES_MAX: Final = 3
+"""Re-driven attempts in a row that end with the host and add nothing to the record: then the turn fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +85,65 @@ def was_never_told(state: SessionState) -> bool:
     return state.next_index == 0 or state.owes == (ev.TURN_STARTED,)
 
 
-def ending_after_restart(state: SessionState) -> Sequence[ev.Draft]:
-    """What ends a turn that the last host left open; nothing when none is. What a cut batch owes comes by itself."""
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a session that was read back needs.
+
+    Attributes:
+        drafts: What to append; what a cut batch owes comes before it by itself.
+        is_driven: Whether the open turn is then run from its record.
+    """
+
+    drafts: Sequence[ev.Draft] = ()
+    is_driven: bool = False
+
+
+def after_restart(state: SessionState, agent: Agent, on_agent_change: str, *, was_crash: bool) -> Plan:
+    """Decide from the log what its last turn needs (contract section 4).
+
+    Args:
+        state: The fold of the log.
+        agent: The session's agent, as it is hosted now.
+        on_agent_change: "ask", "continue" or "fail".
+        was_crash: Whether the last host ended without a clean stop: then a fruitless attempt counts.
+    """
     turn = state.turn
     if turn is None:
-        return ()
+        return Plan()
+    if turn.cancelling is not None:
+        return Plan(ending_after_restart(state))
+    missing = (
+        [received(turn.turn_id, turn.message)] if not turn.is_received and turn.message is not None else []
+    )
+    if not agent.is_resumable or (not turn.is_received and not missing):
+        return Plan([*missing, *ending_after_restart(state)])
+    if missing:
+        return Plan(missing, is_driven=True)
+    if state.pending:
+        return Plan()
+    crashes = turn.crashes + 1 if turn.is_fruitless and was_crash else turn.crashes
+    if crashes >= CRASHES_MAX:
+        message = (
+            f"The host ended {crashes} times in a row while it drove this turn, and nothing was recorded."
+        )
+        return Plan([failed(turn.turn_id, "RECOVERY_EXHAUSTED", message)])
+    if on_agent_change == "fail" and has_changed(turn, agent):
+        message = "The agent was changed while this turn was open; send the message again with the continuationToken."
+        return Plan([failed(turn.turn_id, "TURN_DIVERGED", message)])
+    return Plan([redriven(state, crashes)], is_driven=True)
+
+
+def has_changed(turn: OpenTurn, agent: Agent) -> bool:
+    """Whether the agent is another than turn.started says."""
+    told = started(agent, turn.turn_id, "").data
+    return (turn.agent_version, turn.tools_digest) != (told.get("agentVersion"), told.get("toolsDigest"))
+
+
+def ending_after_restart(state: SessionState) -> list[ev.Draft]:
+    """What ends an open turn that nobody runs and nobody can drive again."""
+    turn = state.turn
+    if turn is None:
+        return []
     if turn.cancelling is not None:
         return [*closing(state), cancelled(turn)]
     message = (

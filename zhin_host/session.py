@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from zhin_host import events as ev
@@ -46,7 +46,12 @@ class LiveSession:
     """
 
     def __init__(
-        self, state: SessionState, log: SessionLog, services: Services, fault: Fault | None = None
+        self,
+        state: SessionState,
+        log: SessionLog,
+        services: Services,
+        on_rest: Callable[[LiveSession], None],
+        fault: Fault | None = None,
     ) -> None:
         self.session_id: SessionId = state.session_id
         self.log = log
@@ -54,6 +59,7 @@ class LiveSession:
         self.waiter = HttpApprovalWaiter()
         self.lock = asyncio.Lock()
         self.fault = fault
+        self._on_rest = on_rest
         self.journal.feed.is_closed = fault is not None  # its streams end where it is broken
         self.is_marked = False
         self.used_at_s = services.clock.monotonic_s()
@@ -67,15 +73,9 @@ class LiveSession:
         return self.journal.state
 
     @property
-    def is_idle(self) -> bool:
-        """Whether nothing needs it in memory: no turn, no command, no reader, no snapshot under way."""
-        return (
-            self.state.turn is None
-            and not self.state.queue
-            and not self.lock.locked()
-            and not self.journal.feed.has_readers
-            and self._writing is None
-        )
+    def is_unused(self) -> bool:
+        """Whether nobody needs it in memory now: no command, no reader, no snapshot under way."""
+        return not self.lock.locked() and not self.journal.feed.has_readers and self._writing is None
 
     async def check_writable(self) -> None:
         """Make sure that a command may write.
@@ -93,13 +93,22 @@ class LiveSession:
         await self.journal.usable()
         self.journal.write(())  # what a turn has queued comes before what a command decides
 
-    def close_request(self, request_id: str, answer: ev.Draft) -> None:
+    def at_rest(self) -> None:
+        """Tell whoever keeps the sessions that a turn of it has ended."""
+        self._on_rest(self)
+
+    def close_request(self, request_id: str, answer: ev.Draft, *, is_live: bool = True) -> None:
         """Append an answer and ring whoever waits for it.
+
+        Args:
+            request_id: The open request.
+            answer: input.completed or authorization.completed.
+            is_live: Whether an attempt waits for it; if none does, the next one is counted with the last answer.
 
         Raises:
             StorageUnavailable: It was not written.
         """
-        self.journal.write([answer])
+        self.journal.write([answer], is_live=is_live)
         self.waiter.ring(request_id, answer.data)
 
     def expired(self, now_ms: int) -> list[str]:
@@ -110,18 +119,15 @@ class LiveSession:
             if request.expires_at_ms is not None and request.expires_at_ms <= now_ms
         ]
 
-    def expire(self, request_id: str) -> None:
-        """Close a request as expired.
-
-        Raises:
-            StorageUnavailable: It was not written.
-        """
-        data: Mapping[str, object] = {
-            "requestId": request_id,
-            "kind": self.state.pending[request_id].kind,
-            "outcome": "expired",
-        }
-        self.close_request(request_id, ev.Draft(ev.INPUT_COMPLETED, data))
+    @property
+    def earliest_expiry_ms(self) -> int:
+        """When the first of its open requests expires, milliseconds since the epoch; 0: none does."""
+        times = [
+            request.expires_at_ms
+            for request in self.state.pending.values()
+            if request.expires_at_ms is not None
+        ]
+        return min(times, default=0)
 
     # -- the snapshot ----------------------------------------------------------------------------------------------
 

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import bisect
+import heapq
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from zhin_host.attempt import Services
 from zhin_host.clock import SessionId
+from zhin_host.driver import TurnDriver
 from zhin_host.errors import SessionNotFound, StorageUnavailable
-from zhin_host.ports import MARK_RUNNING, MARK_STOPPED, Principal, SessionPersistence
-from zhin_host.recovery import ending_after_restart, hydrate
+from zhin_host.index import SessionIndex
+from zhin_host.ports import (
+    MARK_PARKED,
+    MARK_RUNNING,
+    MARK_STOPPED,
+    Principal,
+    SessionPersistence,
+    parked_until,
+)
+from zhin_host.recovery import hydrate
 from zhin_host.session import LiveSession
 
 _log = logging.getLogger("zhin_host.sessions")
@@ -21,29 +30,31 @@ _UNMARK_AT_ONCE = 256
 
 
 class LiveSessions:
-    """The sessions of one host: an index of all ids, and those that are in memory.
+    """The sessions of one host that are in memory, and the index of all.
 
     Args:
         persistence: Where they live.
         services: Clock and settings.
-        is_hosted: Whether an agent of that name runs here.
+        driver: Who runs their turns.
+
+    Attributes:
+        index: The ids of every session there is.
     """
 
-    def __init__(
-        self, persistence: SessionPersistence, services: Services, is_hosted: Callable[[str], bool]
-    ) -> None:
+    def __init__(self, persistence: SessionPersistence, services: Services, driver: TurnDriver) -> None:
         self.persistence = persistence
+        self.index = SessionIndex()
         self._services = services
-        self._is_hosted = is_hosted
-        self._ids: list[SessionId] = []  # every session there is, oldest first
+        self._driver = driver
         self._live: dict[SessionId, LiveSession] = {}  # least recently used first
         self._loading: dict[SessionId, asyncio.Task[LiveSession]] = {}
         self._users: dict[SessionId, int] = {}  # commands that hold or wait for a session
-        self._unsorted: set[SessionId] = set()  # marked at start-up and not yet recovered
+        self._marks: dict[SessionId, str] = {}  # what the last host left, until the session is read back
+        self._unsorted: set[SessionId] = set()  # interrupted, and not yet recovered
+        self._expiries: list[
+            tuple[int, SessionId]
+        ] = []  # a heap: when a request of a session out of memory expires
         self._to_unmark: set[SessionId] = set()
-
-    def __len__(self) -> int:
-        return len(self._ids)
 
     @property
     def live(self) -> tuple[LiveSession, ...]:
@@ -54,18 +65,23 @@ class LiveSessions:
         """How many interrupted sessions recovery has still to look at."""
         return len(self._unsorted)
 
+    def in_memory(self, session_id: SessionId) -> LiveSession | None:
+        return self._live.get(session_id)
+
     # -- coming ----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Read the directory's names; what a crash interrupted is sorted by `recover`."""
-        self._ids = self.persistence.session_ids()
-        known = set(self._ids)
-        for session_id, mark in self.persistence.marks().items():
-            if session_id in known:
-                _log.info("session %s was left %s", session_id, mark)
-                self._unsorted.add(session_id)
-            else:
+        """Read the directory's names; what a crash interrupted is sorted by `recover`, what is parked stays on disk."""
+        self.index.fill(self.persistence.session_ids())
+        self._marks = self.persistence.marks()
+        for session_id, mark in self._marks.items():
+            until_ms = parked_until(mark)
+            if session_id not in self.index:
                 self._to_unmark.add(session_id)
+            elif until_ms is None:
+                self._unsorted.add(session_id)
+            elif until_ms:
+                heapq.heappush(self._expiries, (until_ms, session_id))
 
     async def recover(self) -> None:
         """Sort every session that a crash or a stop interrupted. A bad one is logged and keeps nobody waiting."""
@@ -76,13 +92,13 @@ class LiveSessions:
                 self._unsorted.discard(session_id)
                 self._to_unmark.add(session_id)
             except StorageUnavailable as error:
-                _log.error("session %s could not be recovered: %s", session_id, error)
+                _log.error("session %s could not be recovered yet: %s", session_id, error)
 
     def add(self, live: LiveSession) -> None:
         """Take a new session in, its log begun and marked."""
         live.is_marked = True
         self._live[live.session_id] = live
-        bisect.insort(self._ids, live.session_id)
+        self.index.add(live.session_id)
 
     async def find(self, who: Principal, session_id: SessionId) -> LiveSession:
         """The session, read back from its files if need be.
@@ -97,8 +113,12 @@ class LiveSessions:
         return live
 
     @asynccontextmanager
-    async def held(self, who: Principal, session_id: SessionId) -> AsyncIterator[LiveSession]:
+    async def held(self, who: Principal | None, session_id: SessionId) -> AsyncIterator[LiveSession]:
         """The session, its lock held: nothing but its own turn changes it meanwhile, and it stays in memory.
+
+        Args:
+            who: Whose it must be; None: the host itself asks.
+            session_id: The session.
 
         Raises:
             SessionNotFound: There is none, or it is not the caller's.
@@ -106,18 +126,24 @@ class LiveSessions:
         """
         self._users[session_id] = self._users.get(session_id, 0) + 1
         try:
-            live = await self.find(who, session_id)
-            async with live.lock:
-                if self._live.get(session_id) is not live:  # deleted while this command waited
-                    raise SessionNotFound(session_id)
-                yield live
+            while True:
+                live = await (self._get(session_id) if who is None else self.find(who, session_id))
+                async with live.lock:
+                    if self._live.get(session_id) is live:
+                        yield live
+                        return
+                # It was deleted, or has left memory, while this command waited: look again.
         finally:
             self._users[session_id] -= 1
             if not self._users[session_id]:
                 del self._users[session_id]
 
     async def mark_running(self, live: LiveSession) -> None:
-        """Have the .open file there, durably, before a turn starts. The session's lock is held."""
+        """Have the .open file say so, durably, before a turn starts or is taken up. The session's lock is held.
+
+        Raises:
+            StorageUnavailable: It could not be written.
+        """
         self._to_unmark.discard(live.session_id)
         if not live.is_marked:
             await self.persistence.mark(live.session_id, MARK_RUNNING)
@@ -139,30 +165,27 @@ class LiveSessions:
 
     async def _load(self, session_id: SessionId) -> LiveSession:
         found = await asyncio.to_thread(hydrate, self.persistence, session_id)
-        live = LiveSession(found.state, found.log, self._services, found.fault)
+        live = LiveSession(found.state, found.log, self._services, self.at_rest, found.fault)
         live.loaded_snapshot(found.snapshot_bytes, found.snapshot_offset)
-        live.is_marked = session_id in self._unsorted
+        mark = self._marks.get(session_id, MARK_RUNNING)
+        live.is_marked = session_id in self._marks and parked_until(mark) is None
         try:
-            await self._recover(live)
+            await self._driver.recover(live, was_crash=mark != MARK_STOPPED)
         except StorageUnavailable:
             live.log.close()
             raise
+        self._marks.pop(session_id, None)
+        self._unsorted.discard(session_id)
         self._live[session_id] = live
-        return live
-
-    async def _recover(self, live: LiveSession) -> None:
-        """Pay what a cut batch owes and end what the last host left open (until turns outlive the process)."""
-        if live.fault is None and (live.state.turn is None or self._is_hosted(live.state.agent)):
-            live.journal.write(ending_after_restart)
-            await live.journal.sync()
+        if live.fault is None:
             self.at_rest(live)
-        self._unsorted.discard(live.session_id)
+        return live
 
     # -- leaving ---------------------------------------------------------------------------------------------------
 
     def at_rest(self, live: LiveSession) -> None:
         """A turn of it has ended: its .open file goes with the next sweep, a snapshot is written if it is worth it."""
-        if live.is_marked and live.state.turn is None and not live.state.queue:
+        if live.is_marked and _is_done(live):
             self._to_unmark.add(live.session_id)
         if live.is_snapshot_due:
             live.save_snapshot_soon(self.persistence)
@@ -172,7 +195,7 @@ class LiveSessions:
         ready: list[SessionId] = []
         for session_id in self._to_unmark:
             live = self._live.get(session_id)
-            if live is not None and (live.state.turn is not None or live.state.queue):
+            if live is not None and not _is_done(live):
                 continue
             if session_id not in self._users and session_id not in self._loading:
                 ready.append(session_id)
@@ -190,18 +213,52 @@ class LiveSessions:
         idle = [live for live in self._live.values() if self._may_leave(live)]
         over = max(0, len(idle) - config.idle_sessions_max)
         for at, live in enumerate(idle):
-            if at < over or now_s - live.used_at_s >= config.idle_s:
+            stays_s = config.idle_s if _is_done(live) else config.parked_s
+            if at < over or now_s - live.used_at_s >= stays_s:
                 await self._drop(live)
 
     def _may_leave(self, live: LiveSession) -> bool:
-        return live.is_idle and live.session_id not in self._users and live.session_id not in self._to_unmark
+        if not live.is_unused or live.session_id in self._users or live.session_id in self._to_unmark:
+            return False
+        if _is_done(live):
+            return True
+        runner = self._driver.runner(live.session_id)
+        is_parked = bool(live.state.pending) and (runner is None or runner.is_parked)
+        return is_parked and live.fault is None and self._driver.is_resumable(live)
 
     async def _drop(self, live: LiveSession) -> None:
-        before = live.state.next_index
-        await live.save_snapshot(self.persistence)
-        if live.state.next_index == before and self._may_leave(live):  # no await from here on
-            del self._live[live.session_id]
+        """Let one leave; a command that comes meanwhile waits for the lock and then reads it back."""
+        async with live.lock:
+            try:
+                if not _is_done(live):
+                    await self._let_go(live)
+                await live.save_snapshot(self.persistence)
+            except StorageUnavailable as error:
+                _log.warning("session %s stays in memory: %s", live.session_id, error)
+                return
+            if live.journal.feed.has_readers:
+                return
+            del self._live[live.session_id]  # no await since the last look
             live.log.close()
+
+    async def _let_go(self, live: LiveSession) -> None:
+        """End the attempt of a parked turn, and say on disk that start-up need not open it."""
+        await self._driver.abandon(live)
+        until_ms = live.earliest_expiry_ms
+        await self.persistence.mark(live.session_id, f"{MARK_PARKED} {until_ms}")
+        live.is_marked = False  # it does not say running any more
+        self._marks[live.session_id] = f"{MARK_PARKED} {until_ms}"
+        if until_ms:
+            heapq.heappush(self._expiries, (until_ms, live.session_id))
+
+    def due(self, now_ms: int) -> list[SessionId]:
+        """Sessions, in memory or not, that have a request whose time is over."""
+        due = [live.session_id for live in self._live.values() if live.state.pending and live.expired(now_ms)]
+        while self._expiries and self._expiries[0][0] <= now_ms:
+            _, session_id = heapq.heappop(self._expiries)
+            if session_id not in self._live:
+                due.append(session_id)
+        return due
 
     async def delete(self, live: LiveSession) -> None:
         """Remove every byte of a session and end its streams. Its lock is held.
@@ -215,9 +272,7 @@ class LiveSessions:
         live.journal.feed.close()
         self._live.pop(live.session_id, None)
         self._to_unmark.discard(live.session_id)
-        at = bisect.bisect_left(self._ids, live.session_id)
-        if at < len(self._ids) and self._ids[at] == live.session_id:
-            del self._ids[at]
+        self.index.discard(live.session_id)
 
     async def stop(self) -> None:
         """Leave every session so that the next host finds it: all synced, snapshots written, marks true."""
@@ -227,10 +282,7 @@ class LiveSessions:
                     live.journal.write(())
                     await live.journal.sync()
                     await live.save_snapshot(self.persistence)
-                if live.is_marked and live.state.turn is None:
-                    self._to_unmark.add(live.session_id)
-                elif live.is_marked:
-                    await self.persistence.mark(live.session_id, MARK_STOPPED)
+                await self._leave_mark(live)
             except StorageUnavailable as error:
                 _log.error("session %s was not left whole: %s", live.session_id, error)
             live.log.close()
@@ -241,16 +293,17 @@ class LiveSessions:
             if len(self._to_unmark) == before:
                 break
 
-    # -- looking ---------------------------------------------------------------------------------------------------
+    async def _leave_mark(self, live: LiveSession) -> None:
+        if not live.is_marked:
+            return
+        if _is_done(live):
+            self._to_unmark.add(live.session_id)
+        elif live.fault is None and live.state.pending and self._driver.is_resumable(live):
+            await self.persistence.mark(live.session_id, f"{MARK_PARKED} {live.earliest_expiry_ms}")
+        else:
+            await self.persistence.mark(live.session_id, MARK_STOPPED)
 
-    def before(self, session_id: str | None) -> list[SessionId]:
-        """Every id that sorts before this one (all when None), newest first, lazily cut by the caller."""
-        end = len(self._ids) if session_id is None else bisect.bisect_left(self._ids, session_id)
-        return self._ids[max(0, end - _LOOKED_AT_MAX) : end][::-1]
 
-    def in_memory(self, session_id: SessionId) -> LiveSession | None:
-        return self._live.get(session_id)
-
-
-_LOOKED_AT_MAX = 1_000
-"""Sessions that one page of a list looks at, at the most; it may then be short (contract section 2)."""
+def _is_done(live: LiveSession) -> bool:
+    """Whether no turn is open and none waits."""
+    return live.state.turn is None and not live.state.queue

@@ -3,58 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from zhin_host import events as ev
-from zhin_host.agent import Agent
-from zhin_host.answers import Answered, Answers, by, check_line
+from zhin_host.answers import Answered, Answers, by
 from zhin_host.attempt import Services
-from zhin_host.clock import SessionId, fingerprint, new_session_id, new_token, new_turn_id
+from zhin_host.clock import SessionId
+from zhin_host.driver import TurnDriver
 from zhin_host.errors import (
-    AgentNotFound,
     AgentUnavailable,
-    ContinuationTokenStale,
     NotFound,
     SessionBusy,
     SessionTerminal,
     ShuttingDown,
     StorageUnavailable,
-    TooManySessions,
     TooManyStreams,
 )
+from zhin_host.intake import Accepted, Intake, Key, Message, OnBusy, busy_sentence
 from zhin_host.ports import Principal
 from zhin_host.recovery import peek
-from zhin_host.session import LiveSession
 from zhin_host.sessions import LiveSessions
 from zhin_host.snapshot import list_view, public_view
-from zhin_host.state import SessionState, new_state
 from zhin_host.subscriptions import Subscription, Subscriptions, Until
-from zhin_host.turns import HttpTurnRunner
 
 _log = logging.getLogger("zhin_host.store")
 
-Message = str | list[dict[str, str]]
 Auditor = Callable[[SessionId, int | None], dict[str, Any]]
 """Audits one session up to so many bytes of its log (None: all there is) and returns the verdict's JSON; blocks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """A turn was accepted; it is durable and readable.
-
-    Attributes:
-        token: The continuation token in force now.
-        start_index: Where the turn's events begin.
-    """
-
-    session_id: str
-    token: str
-    turn_id: str
-    start_index: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +48,8 @@ class HttpAgentSessionStore:
 
     Args:
         sessions: Which sessions there are.
-        agents: The hosted agents by name; the first is the default.
-        services: Clock, settings and worker threads.
+        driver: Who runs their turns.
+        services: Clock and settings.
         hub: The streams.
         auditor: Audits one session; blocks.
     """
@@ -79,88 +57,56 @@ class HttpAgentSessionStore:
     def __init__(
         self,
         sessions: LiveSessions,
-        agents: Mapping[str, Agent],
+        driver: TurnDriver,
         services: Services,
         hub: Subscriptions,
         auditor: Auditor,
     ) -> None:
         self._sessions = sessions
-        self._agents = agents
-        self._services = services
+        self._driver = driver
         self._hub = hub
         self._auditor = auditor
-        self._answers = Answers(sessions, agents, services)
-        self._runners: dict[SessionId, HttpTurnRunner] = {}
+        self._intake = Intake(sessions, driver, services)
+        self._answers = Answers(sessions, driver, services)
         self._is_auditing = False
         self._is_stopping = False
 
     # -- turns -----------------------------------------------------------------------------------------------------
 
     async def start(
-        self, who: Principal, message: Message, metadata: Mapping[str, Any] | None, agent: str | None
+        self,
+        who: Principal,
+        message: Message,
+        metadata: Mapping[str, Any] | None = None,
+        agent: str | None = None,
+        key: Key | None = None,
     ) -> Accepted:
         """POST /session: a new session and its first turn.
 
         Raises:
-            AgentNotFound, TooManySessions, ShuttingDown, BodyTooLarge, StorageUnavailable, StorageFull: No session was
-                made; only when the last sync failed is there one, of which nobody has the id.
+            AgentNotFound, TooManySessions, ShuttingDown, BodyTooLarge, IdempotencyConflict, StorageUnavailable,
+            StorageFull: No session was made; only when the last sync failed is there one, of which nobody has the id.
         """
         self._check_running()
-        hosted = self._hosted(agent)
-        self._check_room(message)
-        session_id = new_session_id(self._services.clock)
-        turn_id, token = new_turn_id(self._services.clock), new_token(self._services.clock)
-        started: dict[str, Any] = {
-            "sessionId": session_id,
-            "agent": hosted.name,
-            "logVersion": ev.LOG_VERSION,
-            "continuationToken": token,
-        }
-        if who.name is not None:
-            started["owner"] = who.name
-        if metadata is not None:
-            started["metadata"] = metadata
-        log = await self._sessions.persistence.create_log(session_id)
-        live = LiveSession(new_state(session_id), log, self._services)
-        drafts = [ev.Draft(ev.SESSION_STARTED, started), *_turn_drafts(hosted, turn_id, token, message)]
-        try:
-            live.journal.write(drafts)
-        except StorageUnavailable:
-            log.close()
-            await self._forget(session_id)
-            raise
-        self._sessions.add(live)
-        async with live.lock:
-            self._run(live, hosted, turn_id, message)
-            await live.journal.sync()
-        return Accepted(session_id, token, turn_id, 0)
+        return await self._intake.start(who, message, metadata, agent, key)
 
-    async def proceed(self, who: Principal, session_id: str, token: str, message: Message) -> Accepted:
+    async def proceed(  # noqa: PLR0917 - what a follow-up consists of
+        self,
+        who: Principal,
+        session_id: str,
+        token: str,
+        message: Message,
+        on_busy: OnBusy = "reject",
+        key: Key | None = None,
+    ) -> Accepted:
         """POST /session/{id}: a follow-up. Its acceptance rotates the token."""
-        async with self._sessions.held(who, SessionId(session_id)) as live:
-            await live.check_writable()
-            state = live.state
-            if state.terminal is not None:
-                raise SessionTerminal(state.terminal)
-            if not hmac.compare_digest(token.encode("utf-8", "replace"), state.token.encode()):
-                _log.info("session %s: stale token %s", session_id, fingerprint(token))
-                raise ContinuationTokenStale
-            hosted = self._agents.get(state.agent)
-            if hosted is None:
-                raise AgentUnavailable(
-                    f"The agent {state.agent!r} of this session is not hosted here; start it again."
-                )
-            if state.turn is not None:
-                raise SessionBusy(_busy(state), list(state.pending))
-            self._check_running()
-            self._check_room(message)
-            turn_id, token = new_turn_id(self._services.clock), new_token(self._services.clock)
-            await self._sessions.mark_running(live)
-            start_index = live.state.next_index
-            live.journal.write(_turn_drafts(hosted, turn_id, token, message))
-            self._run(live, hosted, turn_id, message)
-            await live.journal.sync()
-            return Accepted(session_id, token, turn_id, start_index)
+        self._check_running()
+        return await self._intake.proceed(who, session_id, token, message, on_busy, key)
+
+    async def resume(self, who: Principal, session_id: str, token: str | None = None) -> Accepted:
+        """POST /session/{id}/resume: try the failed last turn again, from its record."""
+        self._check_running()
+        return await self._intake.resume(who, session_id, token)
 
     async def cancel(self, who: Principal, session_id: str, turn_id: str | None) -> str:
         """POST /session/{id}/cancel: "accepted", turn.cancelling being in the log, or "no_active_turn"."""
@@ -171,13 +117,12 @@ class HttpAgentSessionStore:
             turn = live.state.turn
             if turn is None or (turn_id is not None and turn_id != turn.turn_id):
                 return "no_active_turn"
-            runner = self._runners.get(live.session_id)
-            if runner is None:
+            if live.state.agent not in self._driver.agents:
                 raise AgentUnavailable(f"The agent {live.state.agent!r} of this session is not hosted here.")
             if turn.cancelling is None:
+                await self._sessions.mark_running(live)
                 data = {"turnId": turn.turn_id, "reason": "requested", **by(who)}
-                live.journal.write([ev.Draft(ev.TURN_CANCELLING, data)])
-                runner.cancel()
+                self._driver.cancel(live, [ev.Draft(ev.TURN_CANCELLING, data)])
             await live.journal.sync()
             return "accepted"
 
@@ -189,7 +134,7 @@ class HttpAgentSessionStore:
             if state.terminal is not None:
                 raise SessionTerminal(state.terminal)
             if state.turn is not None:
-                raise SessionBusy(_busy(state), list(state.pending))
+                raise SessionBusy(busy_sentence(state), list(state.pending))
             data: dict[str, Any] = {"sessionId": session_id}
             if state.queue:
                 data["droppedTurnIds"] = [queued["turnId"] for queued in state.queue]
@@ -211,7 +156,7 @@ class HttpAgentSessionStore:
         async with self._sessions.held(who, SessionId(session_id)) as live:
             state = live.state
             if live.fault is None and (state.turn is not None or state.queue):
-                raise SessionBusy(_busy(state), list(state.pending))
+                raise SessionBusy(busy_sentence(state), list(state.pending))
             await self._sessions.delete(live)
 
     # -- answers ---------------------------------------------------------------------------------------------------
@@ -250,7 +195,7 @@ class HttpAgentSessionStore:
         """GET /sessions: the caller's, newest first. Looks at a bounded number of sessions; a page may be short."""
         rows: list[dict[str, Any]] = []
         looked_at: SessionId | None = None
-        ids = self._sessions.before(before)
+        ids = self._sessions.index.before(before)
         for looked_at in ids:
             row = await self._row(looked_at)
             if (
@@ -262,7 +207,7 @@ class HttpAgentSessionStore:
             rows.append(row)
             if len(rows) == limit:
                 break
-        is_last = looked_at is None or not self._sessions.before(looked_at)
+        is_last = looked_at is None or not self._sessions.index.before(looked_at)
         return Page(rows, None if is_last else looked_at)
 
     async def _row(self, session_id: SessionId) -> dict[str, Any] | None:
@@ -325,79 +270,19 @@ class HttpAgentSessionStore:
 
     # -- for the host ----------------------------------------------------------------------------------------------
 
-    @property
-    def open_turns(self) -> int:
-        return len(self._runners)
-
-    def expire(self) -> None:
+    async def expire(self) -> None:
         """Close the requests whose time is over. The host calls this about once a second."""
-        now_ms = self._services.clock.now_ms()
-        for runner in tuple(self._runners.values()):
-            try:
-                for request_id in runner.live.expired(now_ms):
-                    runner.live.expire(request_id)
-            except StorageUnavailable as error:
-                _log.warning("a request of %s could not expire yet: %s", runner.live.session_id, error)
+        await self._answers.expire_due()
 
     async def stop(self) -> None:
         """Take no new work, end the streams, let running actions end within the grace time, leave the rest open."""
         self._is_stopping = True
         for live in self._sessions.live:
             live.journal.feed.close()
-        grace_s = self._services.config.stop_grace_s
-        await asyncio.gather(*(runner.stop(grace_s) for runner in self._runners.values()))
+        await self._driver.stop()
 
     # -- inside ----------------------------------------------------------------------------------------------------
-
-    def _run(self, live: LiveSession, agent: Agent, turn_id: str, message: Message) -> None:
-        runner = HttpTurnRunner(live, agent, turn_id, message, self._services, self._ended)
-        self._runners[live.session_id] = runner
-        runner.start()
-
-    def _ended(self, runner: HttpTurnRunner) -> None:
-        if self._runners.get(runner.live.session_id) is runner:
-            del self._runners[runner.live.session_id]
-        self._sessions.at_rest(runner.live)
-
-    async def _forget(self, session_id: SessionId) -> None:
-        """Remove what a start that failed has left; nobody was told of it, and start-up knows it for what it is."""
-        try:
-            await self._sessions.persistence.delete(session_id)
-        except StorageUnavailable as error:
-            _log.warning("the files of session %s, which never began, stay for now: %s", session_id, error)
 
     def _check_running(self) -> None:
         if self._is_stopping:
             raise ShuttingDown
-
-    def _check_room(self, message: Message) -> None:
-        limit = self._services.config.open_turns_max
-        if len(self._runners) >= limit:
-            raise TooManySessions(f"{limit} turns are open; answer or cancel some, or try again later.")
-        check_line(self._services, {"message": message})
-
-    def _hosted(self, name: str | None) -> Agent:
-        hosted = next(iter(self._agents.values())) if name is None else self._agents.get(name)
-        if hosted is None:
-            raise AgentNotFound(
-                f"There is no agent {name!r:.80} here; GET /zhin/v1/info lists {', '.join(self._agents)}."
-            )
-        return hosted
-
-
-def _turn_drafts(agent: Agent, turn_id: str, token: str, message: Message) -> list[ev.Draft]:
-    started: dict[str, Any] = {"turnId": turn_id, "continuationToken": token}
-    if agent.version:
-        started["agentVersion"] = agent.version
-    if agent.tools:
-        started["toolsDigest"] = agent.tools_digest
-    received = {"turnId": turn_id, "message": message}
-    return [ev.Draft(ev.TURN_STARTED, started), ev.Draft(ev.MESSAGE_RECEIVED, received)]
-
-
-def _busy(state: SessionState) -> str:
-    if state.pending:
-        return (
-            "The session waits for an answer; POST …/input for one of pendingRequestIds, or cancel the turn."
-        )
-    return "A turn is open; read the stream until session.waiting, or cancel it."

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from zhin_host import events as ev
-from zhin_host.actions import Actions, named_arguments
+from zhin_host.actions import Actions, Retry, Work, named_arguments
 from zhin_host.approval import Gate, HttpApprovalWaiter
 from zhin_host.attempt import Attempt
 from zhin_host.errors import EventTooLarge, Unserializable
 from zhin_host.history import read_history, text_of
+from zhin_host.identity import like_of_authorization, like_of_call, like_of_question
 from zhin_host.ports import SessionLog
 from zhin_host.text import TRUNCATED_BYTES_MAX, SaidText
 from zhin_host.tools import BadArguments, Tool
@@ -53,8 +54,9 @@ class Turn:
         self._log = log
         self._actions = Actions(attempt)
         self._gate = Gate(attempt, self._actions, waiter)
-        self._started_index = state.turn.started_index if state.turn is not None else 0
+        self._begins = 0 if state.turn is None else state.turn.root_index
         self._said = SaidText("message", attempt.services.config.line_bytes_max)
+        self._said.add(attempt.replay.record.said)  # what earlier attempts said and what still counts
         self._finish_reason = "stop"
         self._usage: Mapping[str, Any] | None = None
         self._ends_session = False
@@ -70,7 +72,8 @@ class Turn:
         self._attempt.check()
         if text:
             text = self._attempt.fitting_text(ev.MESSAGE_APPENDED, text)
-            self._said.add(text)
+            if self._attempt.replay.is_used_up:
+                self._said.add(text)
             await self._attempt.say({"messageDelta": text})
 
     async def think(self, text: str) -> None:
@@ -113,7 +116,8 @@ class Turn:
             raise ValueError(f"an own event type is x. and 1 to 64 of A-Z a-z 0-9 _ . -, not {kind!r:.80}")
         form = ev.json_form(dict(data))
         self._attempt.check_size(kind, form)
-        await self._attempt.append(ev.Draft(kind, form))
+        if self._attempt.replay.is_used_up:
+            await self._attempt.append(ev.Draft(kind, form))
 
     async def checkpoint(self, state: Any) -> None:
         """Save the agent's own JSON state: durable on return, and `turn.state` of the next turn if this one completes.
@@ -130,36 +134,39 @@ class Turn:
     async def history(self) -> list[dict[str, str]]:
         """The earlier messages of the session, oldest first: role ("user" or "assistant") and content."""
         self._attempt.check()
-        return await asyncio.to_thread(read_history, self._log, self._started_index)
+        return await asyncio.to_thread(read_history, self._log, self._begins)
 
     # -- acting ----------------------------------------------------------------------------------------------------
 
     async def run(
-        self, name: str, fn: Callable[..., Any], /, *args: Any, retry: None = None, **kwargs: Any
+        self, name: str, fn: Callable[..., Any], /, *args: Any, retry: Retry | None = None, **kwargs: Any
     ) -> Any:
         """Run a function as a recorded action and return its value in its JSON form.
+
+        Once it has a result it is never run again: in a later attempt the recorded one is returned, or raised.
 
         Args:
             name: What the log calls it.
             fn: Async, or a plain function, which runs in a thread.
             args: Its arguments, recorded by their names.
-            retry: Left to a later version; only None.
+            retry: When it is tried again after a failure; None: never.
             kwargs: Its arguments by name.
 
         Raises:
             ActionFailed: It raised, or its arguments or value cannot be recorded; the cause is the original.
         """
-        if retry is not None:
-            raise TypeError("retry= is not supported yet; let the function itself try again")
-        self._attempt.check()
+        attempt, actions = self._attempt, self._actions
+        attempt.check()
         try:
             arguments = ev.json_form(named_arguments(fn, args, kwargs))
-            self._attempt.check_size(ev.ACTIONS_REQUESTED, arguments, margin_bytes=_CALL_MARGIN_BYTES)
+            attempt.check_size(ev.ACTIONS_REQUESTED, arguments, margin_bytes=_CALL_MARGIN_BYTES)
         except (Unserializable, EventTooLarge) as error:
-            raise await self._actions.refuse(name, {}, _code_of(error), error) from error
-        call_id = self._actions.call_id(name, ev.json_bytes(arguments))
-        await self._actions.request(call_id, name, arguments)
-        return await self._actions.perform(call_id, name, fn, args, kwargs)
+            raise await actions.refuse(name, {}, _code_of(error), error) from error
+        call_id = attempt.call_id(like_of_call(name, arguments))
+        if (result := actions.recorded(call_id)) is not None:
+            return result["output"]
+        await actions.request(call_id, name, arguments)
+        return await actions.perform(Work(call_id, name, fn, args, kwargs, retry))
 
     async def call_tool(self, tool: Tool, /, **args: Any) -> Any:
         """Call a tool: ask a person first when its policy says so, then run it as a recorded action.
@@ -169,17 +176,20 @@ class Turn:
             RequestExpired: Nobody answered in time; the tool did not run.
             ActionFailed: It raised, or its arguments or value do not fit; the cause is the original.
         """
-        self._attempt.check()
+        attempt, actions = self._attempt, self._actions
+        attempt.check()
         try:
             shown = tool.bind(args)
-            self._attempt.check_size(ev.INPUT_REQUESTED, shown, margin_bytes=_CALL_MARGIN_BYTES)
+            attempt.check_size(ev.INPUT_REQUESTED, shown, margin_bytes=_CALL_MARGIN_BYTES)
         except (BadArguments, Unserializable, EventTooLarge) as error:
-            raise await self._actions.refuse(tool.name, {}, _code_of(error), error) from error
+            raise await actions.refuse(tool.name, {}, _code_of(error), error) from error
         raw = ev.json_bytes(shown)
-        call_id = self._actions.call_id(tool.name, raw)
-        await self._actions.request(call_id, tool.name, shown)
+        call_id = attempt.call_id(like_of_call(tool.name, shown))
+        if (result := actions.recorded(call_id)) is not None:
+            return result["output"]
+        await actions.request(call_id, tool.name, shown)
         await self._gate.pass_tool(tool, call_id, shown, raw)
-        return await self._actions.perform(call_id, tool.name, tool.function, (), tool.values(raw))
+        return await actions.perform(Work(call_id, tool.name, tool.function, (), tool.values(raw)))
 
     async def approve(self, prompt: str, **detail: Any) -> bool:
         """Ask a person for a yes or no; `detail` is shown with the prompt.
@@ -190,7 +200,7 @@ class Turn:
         """
         self._attempt.check()
         form = ev.json_form(detail)
-        call_id = self._actions.call_id("approve", ev.json_bytes([prompt, form]))
+        call_id = self._attempt.call_id(like_of_question("approve", prompt, form))
         answer = await self._gate.ask("approval", call_id, prompt, **({"args": form} if form else {}))
         return bool(answer["outcome"] == "approved")
 
@@ -203,7 +213,7 @@ class Turn:
         """
         self._attempt.check()
         form = ev.json_form(options)
-        call_id = self._actions.call_id("ask", ev.json_bytes([prompt, form]))
+        call_id = self._attempt.call_id(like_of_question("ask", prompt, form))
         answer = await self._gate.ask(
             "question", call_id, prompt, **({} if form is None else {"options": form})
         )
@@ -212,7 +222,7 @@ class Turn:
     async def authorize(self, connection: str, auth_url: str | None = None, scope: str | None = None) -> bool:
         """Wait until a connection has been authorized elsewhere; whether that succeeded."""
         self._attempt.check()
-        call_id = self._actions.call_id("authorize", ev.json_bytes([connection, auth_url, scope]))
+        call_id = self._attempt.call_id(like_of_authorization(connection, auth_url, scope))
         given = {"authUrl": auth_url, "scope": scope}
         more = {name: ev.text_form(value) for name, value in given.items() if value is not None}
         answer = await self._gate.authorize(call_id, ev.text_form(connection), more)

@@ -12,12 +12,25 @@ from zhin_host.actions import error_form
 from zhin_host.agent import Agent
 from zhin_host.approval import given_up
 from zhin_host.attempt import Attempt, Services
-from zhin_host.errors import ActionFailed, AgentError, RequestExpired, ToolDenied
+from zhin_host.errors import (
+    ActionFailed,
+    AgentError,
+    IllegalMove,
+    RequestExpired,
+    StorageUnavailable,
+    ToolDenied,
+)
+from zhin_host.projector import projected_resume
+from zhin_host.record import Record
+from zhin_host.replay import Diverged
 from zhin_host.session import LiveSession
 from zhin_host.state import OpenTurn, SessionState
 from zhin_host.turn import Turn
 
 _log = logging.getLogger("zhin_host.turns")
+
+_RETRY_FIRST_S: Final = 0.05
+_RETRY_MOST_S: Final = 1.0
 
 RECOVERABLE: Final[dict[str, bool]] = {  # turn.failed codes (contract section 1, order)
     "AGENT_FAILED": True,
@@ -36,33 +49,41 @@ class HttpTurnRunner:
     Args:
         live: The session; its log has turn.started and message.received.
         agent: What works on the message.
-        turn_id: The open turn.
-        message: What was received.
         services: Clock, settings and worker threads.
+        read: Reads the record of earlier attempts, in a thread; None when there were none.
         on_end: Called once the turn's end is in the log, or the runner has given the turn up.
     """
 
-    def __init__(  # noqa: PLR0917 - a turn is its session, its agent and its message
+    def __init__(
         self,
         live: LiveSession,
         agent: Agent,
-        turn_id: str,
-        message: str | list[dict[str, str]],
         services: Services,
+        read: Callable[[], Record] | None,
         on_end: Callable[[HttpTurnRunner], None],
     ) -> None:
+        turn = live.state.turn
+        if turn is None:
+            raise IllegalMove("a runner needs an open turn")
         self.live = live
-        self.turn_id = turn_id
+        self.turn_id = turn.turn_id
+        self._message = turn.message
         self._agent = agent
-        self._attempt = Attempt(live.session_id, turn_id, live.journal, services)
-        self._turn = Turn(self._attempt, live.waiter, live.log, message)
+        self._attempt = Attempt(live.session_id, turn.turn_id, live.journal, services)
+        self._turn: Turn | None = None
         self._services = services
+        self._read = read
         self._on_end = on_end
         self._task: asyncio.Task[None] | None = None
         self._left: asyncio.Task[None] | None = None
         self._patience: asyncio.TimerHandle | None = None
         self._is_stopped = False
         self._is_ended = False
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether every action of the turn waits for an open request, so that it may leave memory."""
+        return self._turn is not None and not self._attempt.running and bool(self.live.state.pending)
 
     def start(self) -> None:
         """Begin to run the turn; returns at once."""
@@ -91,19 +112,28 @@ class HttpTurnRunner:
         if not task.done():
             _log.warning("turn %s does not stop; it is left behind", self.turn_id)
 
-    async def settled(self) -> None:
-        """Wait until the turn has ended in the log or was given up."""
+    @property
+    def has_settled(self) -> bool:
+        """Whether the agent's task has ended, or is about to in this very step."""
+        return self._task is None or self._task.done() or self._task is asyncio.current_task()
+
+    def when_settled(self, then: Callable[[HttpTurnRunner], None]) -> None:
+        """Call `then` when the agent's task has ended after all."""
         if self._task is not None:
-            await asyncio.wait({self._task})
-        if self._left is not None:
-            await asyncio.wait({self._left})
+            self._task.add_done_callback(lambda _: then(self))
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         error: BaseException | None = None
         try:
+            if self._read is not None:
+                self._attempt.go_on_from(await self._read_record(self._read))
+            self._turn = Turn(self._attempt, self.live.waiter, self.live.log, self._message)
             await self._agent.run(self._turn)
+            self._attempt.replay.check_used_up()
+        except Diverged as diverged:
+            self._attempt.divergence = str(diverged)
         except BaseException as raised:  # noqa: BLE001 - the agent's boundary: SystemExit of an agent is a failure too
             error = raised
             if not isinstance(raised, asyncio.CancelledError | AgentError):
@@ -113,24 +143,46 @@ class HttpTurnRunner:
         self._attempt.is_over = True
         await self._end(error)
 
+    async def _read_record(self, read: Callable[[], Record]) -> Record:
+        """The record, waiting for storage as long as it takes."""
+        delay_s = _RETRY_FIRST_S
+        while True:
+            try:
+                return await asyncio.to_thread(read)
+            except StorageUnavailable as error:
+                _log.warning("turn %s waits for storage: %s", self.turn_id, error)
+                await asyncio.sleep(delay_s)
+                delay_s = min(2 * delay_s, _RETRY_MOST_S)
+
     async def _end(self, error: BaseException | None) -> None:
-        """Write the turn's end, whatever it takes, and tell the owner."""
+        """Write the turn's end, and the start of the turn that is queued next, whatever it takes; tell the owner."""
         self._is_ended = True
         if self._patience is not None:
             self._patience.cancel()
-        turn, thought = self._turn, self._attempt.completed_thought()
+        thought = self._attempt.completed_thought()
 
         def compose(state: SessionState) -> Sequence[ev.Draft]:
-            if state.turn is not None and state.turn.cancelling is not None:
-                return [*thought, *closing(state), cancelled(state.turn)]
-            if error is None:
-                return [*thought, *closing(state), *_completed(turn)]
-            return [*thought, *closing(state, with_calls=False), _failed(self.turn_id, error)]
+            ends_session = error is None and self._turn is not None and self._turn.ends_session
+            following = [] if ends_session else next_turn(state, self._agent)
+            return [*thought, *self._ending(state, error), *following]
 
         try:
             await self.live.journal.commit(compose)
         finally:
             self._on_end(self)
+
+    def _ending(self, state: SessionState, error: BaseException | None) -> list[ev.Draft]:
+        if state.turn is not None and state.turn.cancelling is not None:
+            return [*closing(state), cancelled(state.turn)]
+        if self._attempt.divergence is not None:
+            diverged = failed(self.turn_id, "TURN_DIVERGED", self._attempt.divergence)
+            return [*closing(state, with_calls=False), diverged]
+        if error is not None or self._turn is None:
+            return [
+                *closing(state, with_calls=False),
+                _failed(self.turn_id, error or asyncio.CancelledError()),
+            ]
+        return [*closing(state), *_completed(self._turn, state)]
 
     def _leave_behind(self) -> None:
         """The cancelled work has not stopped in its time: end the turn without it; what it returns is dropped."""
@@ -139,9 +191,37 @@ class HttpTurnRunner:
         _log.warning(
             "turn %s of %s did not stop in time; it is left behind", self.turn_id, self.live.session_id
         )
-        self._left = asyncio.get_running_loop().create_task(
-            self._end(None), name=f"end of turn {self.turn_id}"
-        )
+        name = f"end of turn {self.turn_id}"
+        self._left = asyncio.get_running_loop().create_task(self._end(None), name=name)
+
+
+def started(agent: Agent, turn_id: str, token: str, **more: Any) -> ev.Draft:
+    """turn.started, with what it says of the agent."""
+    data: dict[str, Any] = {"turnId": turn_id, "continuationToken": token}
+    if agent.version:
+        data["agentVersion"] = agent.version
+    if agent.tools:
+        data["toolsDigest"] = agent.tools_digest
+    return ev.Draft(ev.TURN_STARTED, {**data, **more})
+
+
+def received(turn_id: str, message: Any) -> ev.Draft:
+    """message.received."""
+    return ev.Draft(ev.MESSAGE_RECEIVED, {"turnId": turn_id, "message": message})
+
+
+def redriven(state: SessionState, crashes: int) -> ev.Draft:
+    """step.resumed of a further attempt: from where on events do not count, and how often the host died before."""
+    draft = projected_resume(state)
+    return ev.Draft(draft.type, {**draft.data, "crashes": crashes}) if crashes else draft
+
+
+def next_turn(state: SessionState, agent: Agent) -> list[ev.Draft]:
+    """The start of the turn that is queued next, with the token already in force; nothing when none is."""
+    if not state.queue:
+        return []
+    queued = state.queue[0]
+    return [started(agent, queued["turnId"], state.token), received(queued["turnId"], queued["message"])]
 
 
 def closing(state: SessionState, *, with_calls: bool = True) -> list[ev.Draft]:
@@ -186,11 +266,12 @@ def failed(turn_id: str, code: str, message: str, call_id: str | None = None) ->
     return ev.Draft(ev.TURN_FAILED, data)
 
 
-def _completed(turn: Turn) -> list[ev.Draft]:
+def _completed(turn: Turn, state: SessionState) -> list[ev.Draft]:
     usage = {} if turn.usage is None else {"usage": turn.usage}
     drafts = [turn.completed_message(), ev.Draft(ev.TURN_COMPLETED, {"turnId": turn.turn_id, **usage})]
     if turn.ends_session:
-        drafts.append(ev.Draft(ev.SESSION_COMPLETED, {"sessionId": turn.session_id}))
+        dropped = {"droppedTurnIds": [row["turnId"] for row in state.queue]} if state.queue else {}
+        drafts.append(ev.Draft(ev.SESSION_COMPLETED, {"sessionId": turn.session_id, **dropped}))
     return drafts
 
 

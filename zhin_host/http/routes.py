@@ -11,11 +11,13 @@ from starlette.types import ASGIApp, Receive, Scope
 from zhin_host.answers import Answered
 from zhin_host.config import Config
 from zhin_host.errors import AuthorizationRequestNotFound, BadRequest, RequestError, SessionNotFound
+from zhin_host.events import digest
 from zhin_host.http import schema
 from zhin_host.http.reply import SESSION_ID, Reply, error_reply, ok
 from zhin_host.http.streaming import StreamReply, format_of, query_of, start_index_of, until_of
+from zhin_host.intake import Accepted, Key
 from zhin_host.ports import Authenticator, Principal
-from zhin_host.store import Accepted, HttpAgentSessionStore
+from zhin_host.store import HttpAgentSessionStore
 
 _STATUSES: Final = ("running", "waiting", "completed", "failed")
 _LIMIT_MAX: Final = 200
@@ -81,6 +83,13 @@ class Routes:
     async def _body(self, call: Call) -> schema.Body:
         return await schema.read_object(call.headers, call.receive, self._config)
 
+    async def _keyed(self, call: Call) -> tuple[schema.Body, Key | None]:
+        """The body's object, and the Idempotency-Key with the digest of the body's bytes."""
+        key = schema.key_of(call.headers)
+        raw = await schema.read_bytes(call.headers, call.receive, self._config)
+        body = schema.parse_object(raw, self._config.body_depth_max) if raw else {}
+        return body, None if key is None else Key(key, digest(raw))
+
     async def health(self, call: Call) -> Reply:  # noqa: ARG002 - every handler takes the call
         """GET /health."""
         return self._health
@@ -100,20 +109,23 @@ class Routes:
 
     async def start(self, call: Call) -> Reply:
         """POST /session."""
-        _refuse_key(call)
-        start = schema.start_of(await self._body(call), self._config)
+        body, key = await self._keyed(call)
+        start = schema.start_of(body, self._config)
         who = await self._who(call)
-        accepted = await self._store.start(who, start.message, start.metadata, start.agent)
+        accepted = await self._store.start(who, start.message, start.metadata, start.agent, key)
         call.session_id = accepted.session_id
         return _accepted(accepted)
 
     async def proceed(self, call: Call) -> Reply:
         """POST /session/{id}."""
-        _refuse_key(call)
-        follow_up = schema.follow_up_of(await self._body(call))
+        body, key = await self._keyed(call)
+        follow_up = schema.follow_up_of(body)
         who = await self._who(call)
+        session_id = call.known_session()
         return _accepted(
-            await self._store.proceed(who, call.known_session(), follow_up.token, follow_up.message)
+            await self._store.proceed(
+                who, session_id, follow_up.token, follow_up.message, follow_up.on_busy, key
+            )
         )
 
     async def stream(self, call: Call) -> ASGIApp:
@@ -170,11 +182,11 @@ class Routes:
         status = await self._store.cancel(who, session_id, turn_id)
         return ok({"ok": True, "sessionId": session_id, "status": status}, session_id)
 
-    async def resume(self, call: Call) -> Reply:  # noqa: ARG002 - every handler takes the call
+    async def resume(self, call: Call) -> Reply:
         """POST /session/{id}/resume."""
-        raise BadRequest(
-            "POST /session/{id}/resume is not supported yet; send the message again as a follow-up."
-        )
+        token = schema.text_of(await self._body(call), "continuationToken")
+        who = await self._who(call)
+        return _accepted(await self._store.resume(who, call.known_session(), token))
 
     async def end(self, call: Call) -> Reply:
         """POST /session/{id}/end."""
@@ -222,19 +234,16 @@ class Routes:
         return ok(fields)
 
 
-def _refuse_key(call: Call) -> None:
-    if b"idempotency-key" in call.headers:
-        raise BadRequest("The header Idempotency-Key is not supported yet; leave it out.")
-
-
 def _accepted(accepted: Accepted) -> Reply:
-    fields = {
+    fields: dict[str, Any] = {
         "ok": True,
         "sessionId": accepted.session_id,
         "continuationToken": accepted.token,
         "turnId": accepted.turn_id,
         "startIndex": accepted.start_index,
     }
+    if accepted.is_queued:
+        fields["queued"] = True
     return ok(fields, accepted.session_id)
 
 

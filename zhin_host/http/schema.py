@@ -11,21 +11,22 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, get_args
 
 import orjson
 from starlette.types import Receive
 
 from zhin_host.config import Config
 from zhin_host.errors import BadRequest, BodyTimeout, BodyTooLarge, UnsupportedMediaType
+from zhin_host.intake import Message, OnBusy
 
 Headers = Mapping[bytes, bytes]
-Message = str | list[dict[str, str]]
 Body = dict[str, Any]
 
 _INTEGER_MIN: Final = -(2**63)
 _INTEGER_MAX: Final = 2**64 - 1
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")  # the shortest integer beyond 64 bits has 19 digits
+_KEY = re.compile(rb"[!-~]{1,255}")
 _ULID = "[0-9a-hjkmnp-tv-z]{26}"
 _SESSION_ID = re.compile(f"ses_{_ULID}")
 _REQUEST_ID = re.compile(f"req_{_ULID}_{_ULID}")
@@ -42,24 +43,28 @@ def is_request_id(text: str) -> bool:
 
 
 async def read_object(headers: Headers, receive: Receive, config: Config) -> Body:
-    """The request's JSON object; {} when there is no body.
+    """The request's JSON object; {} when there is no body. Raises as `read_bytes` and `parse_object` do."""
+    body = await read_bytes(headers, receive, config)
+    return parse_object(body, config.body_depth_max) if body else {}
+
+
+async def read_bytes(headers: Headers, receive: Receive, config: Config) -> bytes:
+    """The request's body, which says that it is JSON; b"" when there is none.
 
     Raises:
         UnsupportedMediaType: It is encoded, or not application/json.
         BodyTooLarge: It is over the limit; what follows was not read.
         BodyTimeout: It did not arrive in time.
-        BadRequest: It is no JSON, no object, or holds what the contract forbids.
+        BadRequest: The connection was closed before it was whole.
     """
     encoding = headers.get(b"content-encoding")
     if encoding is not None and encoding.strip().lower() != b"identity":
         raise UnsupportedMediaType("The body is encoded; send it without Content-Encoding.")
     body = await _read(headers, receive, config.body_bytes_max, config.body_timeout_s)
-    if not body:
-        return {}
     media_type = headers.get(b"content-type", b"").partition(b";")[0]
-    if media_type.strip().lower() != b"application/json":
+    if body and media_type.strip().lower() != b"application/json":
         raise UnsupportedMediaType("The body's Content-Type is not application/json; send JSON and say so.")
-    return parse_object(body, config.body_depth_max)
+    return body
 
 
 async def _read(headers: Headers, receive: Receive, size_max: int, timeout_s: float) -> bytes:
@@ -147,15 +152,31 @@ class FollowUp:
 
     token: str
     message: Message
+    on_busy: OnBusy
 
 
 def follow_up_of(body: Body) -> FollowUp:
     """The body of POST /session/{id}."""
     token = required_text_of(body, "continuationToken")
-    policy = text_of(body, "onBusy")
-    if policy is not None and policy != "reject":
-        raise BadRequest(f"onBusy {policy!r:.40} is not supported yet; leave it out, or send reject.")
-    return FollowUp(token, message_of(body))
+    policy = text_of(body, "onBusy") or "reject"
+    for known in get_args(OnBusy):
+        if policy == known:
+            return FollowUp(token, message_of(body), known)
+    raise BadRequest(f"onBusy is one of {', '.join(get_args(OnBusy))}, not {policy!r:.40}.")
+
+
+def key_of(headers: Headers) -> str | None:
+    """The Idempotency-Key header, None when there is none.
+
+    Raises:
+        BadRequest: It is not 1 to 255 visible ASCII characters.
+    """
+    key = headers.get(b"idempotency-key")
+    if key is not None and _KEY.fullmatch(key) is None:
+        raise BadRequest(
+            "The header Idempotency-Key is not 1 to 255 visible ASCII characters; send such a one."
+        )
+    return None if key is None else key.decode("ascii")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,147 @@
+"""TurnDriver: which turns run, and how each begins: new, queued, resumed, or driven again from its record."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from zhin_host import events as ev
+from zhin_host.agent import Agent
+from zhin_host.attempt import Services
+from zhin_host.clock import SessionId
+from zhin_host.record import Record, read_record
+from zhin_host.recovery import after_restart, ending_after_restart, has_changed
+from zhin_host.session import LiveSession
+from zhin_host.turns import HttpTurnRunner, next_turn
+
+_log = logging.getLogger("zhin_host.driver")
+
+
+class TurnDriver:
+    """Owns the runner of every turn that runs or is parked in memory.
+
+    Args:
+        agents: The hosted agents by name; the first is the default.
+        services: Clock, settings and worker threads.
+    """
+
+    def __init__(self, agents: Mapping[str, Agent], services: Services) -> None:
+        self.agents = agents
+        self._services = services
+        self._runners: dict[SessionId, HttpTurnRunner] = {}
+        self._left: set[HttpTurnRunner] = set()
+
+    def __len__(self) -> int:
+        return len(self._runners)
+
+    def runner(self, session_id: SessionId) -> HttpTurnRunner | None:
+        """Who runs the session's open turn; None when nobody does (a restart, or it left memory while parked)."""
+        return self._runners.get(session_id)
+
+    def is_resumable(self, live: LiveSession) -> bool:
+        """Whether the session's agent is hosted here and can be driven again."""
+        agent = self.agents.get(live.state.agent)
+        return agent is not None and agent.is_resumable
+
+    def begin(self, live: LiveSession) -> None:
+        """Run the open turn, whose message has just been received; one that resumes another, from that one's record."""
+        turn = live.state.turn
+        if turn is not None:
+            self._run(live, is_new=turn.root_turn_id == turn.turn_id)
+
+    def drive_again(self, live: LiveSession) -> None:
+        """Run the open turn from its record; step.resumed has counted the attempt."""
+        self._run(live, is_new=False)
+
+    async def recover(self, live: LiveSession, *, was_crash: bool) -> None:
+        """Pay what a cut batch owes, then end the open turn, leave it parked, or drive it again.
+
+        Args:
+            live: A session just read back, that nobody else has yet.
+            was_crash: Whether the last host ended without a clean stop.
+
+        Raises:
+            StorageUnavailable: The log cannot be written now.
+        """
+        agent = self.agents.get(live.state.agent)
+        if live.fault is not None or (agent is None and (live.state.turn is not None or live.state.queue)):
+            return  # it goes on when the agent is back
+        if agent is None:
+            live.journal.write(())
+            await live.journal.sync()
+            return
+        plan = after_restart(live.state, agent, self._services.config.on_agent_change, was_crash=was_crash)
+        live.journal.write(plan.drafts)
+        await live.journal.sync()  # the attempt is counted on disk before it begins
+        if plan.is_driven:
+            self._run(live, is_new=False)
+        elif live.state.turn is None and live.state.queue:
+            self.start_queued(live)
+
+    def start_queued(self, live: LiveSession) -> None:
+        """Start the turn of the next queued message.
+
+        Raises:
+            StorageUnavailable: The log cannot be written now.
+        """
+        live.journal.write(next_turn(live.state, self.agents[live.state.agent]))
+        self.begin(live)
+
+    def cancel(self, live: LiveSession, drafts: Sequence[ev.Draft]) -> None:
+        """Append turn.cancelling (with what stands beside it) and stop the work, wherever the turn is.
+
+        Raises:
+            StorageUnavailable: It was not written.
+        """
+        live.journal.write(drafts)
+        runner = self._runners.get(live.session_id)
+        if runner is not None:
+            runner.cancel()
+            return
+        agent = self.agents[live.state.agent]
+        live.journal.write(lambda state: [*ending_after_restart(state), *next_turn(state, agent)])
+        self._go_on(live)
+
+    async def abandon(self, live: LiveSession) -> None:
+        """Let go of a parked turn: it stays open in the log and goes on from there when it is answered."""
+        runner = self._runners.pop(live.session_id, None)
+        if runner is not None:
+            await runner.stop(0)
+
+    async def stop(self) -> None:
+        """Let running actions end within the grace time, and leave every turn open in the log."""
+        grace_s = self._services.config.stop_grace_s
+        await asyncio.gather(*(runner.stop(grace_s) for runner in self._runners.values()))
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _run(self, live: LiveSession, *, is_new: bool) -> None:
+        agent = self.agents[live.state.agent]
+        read = None if is_new else partial(self._read, live, agent)
+        runner = HttpTurnRunner(live, agent, self._services, read, self._ended)
+        self._runners[live.session_id] = runner
+        runner.start()
+
+    def _read(self, live: LiveSession, agent: Agent) -> Record:
+        turn = live.state.turn
+        record = read_record(live.log, 0 if turn is None else turn.root_index)
+        if turn is not None and has_changed(turn, agent) and self._services.config.on_agent_change == "ask":
+            record.forget_unused_approvals()
+        return record
+
+    def _ended(self, runner: HttpTurnRunner) -> None:
+        live = runner.live
+        if self._runners.get(live.session_id) is runner:
+            del self._runners[live.session_id]
+        if not runner.has_settled:  # it was left behind: somebody must hold it until it is done
+            self._left.add(runner)
+            runner.when_settled(self._left.discard)
+        self._go_on(live)
+
+    def _go_on(self, live: LiveSession) -> None:
+        """After a turn's end: run the one that began in the same batch, or let the session come to rest."""
+        if live.state.turn is not None and live.session_id not in self._runners:
+            self.begin(live)
+        live.at_rest()
