@@ -318,6 +318,24 @@ async def test_a_stale_mark_does_not_stop_a_new_session(
     assert persistence.marks() == {SESSION: MARK_RUNNING}
 
 
+async def test_a_mark_without_a_log_goes_when_the_session_is_opened(
+    data_dir: Path, persistence: FileHttpSessionPersistence
+) -> None:
+    (data_dir / f"{SESSION}.open").touch(mode=0o600)
+    with pytest.raises(SessionNotFound):
+        persistence.open_log(SESSION)
+    assert persistence.marks() == {}
+
+
+async def test_a_session_made_twice_keeps_its_mark(
+    data_dir: Path, persistence: FileHttpSessionPersistence
+) -> None:
+    await kept(persistence, LogBuilder(SESSION).start())
+    with pytest.raises(StorageUnavailable):
+        await persistence.create_log(SESSION)
+    assert persistence.marks() == {SESSION: MARK_RUNNING}
+
+
 async def test_a_running_mark_that_is_durable_is_not_written_again(data_dir: Path) -> None:
     fs = FaultyFileSystem()
     persistence = FileHttpSessionPersistence(data_dir, fs=fs)

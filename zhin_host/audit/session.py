@@ -91,9 +91,10 @@ def _audit(
                 break
     finally:
         log.close()
-    story.end()
+    is_marked = is_marked or _is_marked(persistence, session_id)
+    story.end(is_being_made=is_marked and whole_bytes == 0)
     state = story.state
-    if not is_marked and (state.turn or state.queue) and not _is_marked(persistence, session_id):
+    if (state.turn or state.queue) and not is_marked:
         story.fault("a turn is open or a message is queued and there is no .open file")
     if snapshot is not None and story.is_readable:
         _judge_snapshot(story, snapshot, whole_bytes)
