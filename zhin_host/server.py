@@ -112,9 +112,9 @@ def bind(host: str, port: int) -> list[socket.socket]:
         ) from None
     sockets: list[socket.socket] = []
     try:
-        for family, _, _, _, address in dict.fromkeys(found):
+        for family, _, protocol, _, address in dict.fromkeys(found):
             taken = sockets[0].getsockname()[1] if sockets else port
-            sockets.append(_listen(family, (address[0], taken, *address[2:])))
+            sockets.append(_listen(family, protocol, (address[0], taken, *address[2:])))
     except OSError as error:
         for listener in sockets:
             listener.close()
@@ -122,8 +122,10 @@ def bind(host: str, port: int) -> list[socket.socket]:
     return sockets
 
 
-def _listen(family: int, address: tuple[Any, ...]) -> socket.socket:
-    listener = socket.socket(family, socket.SOCK_STREAM)
+def _listen(family: int, protocol: int, address: tuple[Any, ...]) -> socket.socket:
+    listener = socket.socket(
+        family, socket.SOCK_STREAM, protocol
+    )  # named, asyncio sets TCP_NODELAY; else it waits
     try:
         if sys.platform != "win32":
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a restart need not wait a minute

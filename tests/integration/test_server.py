@@ -253,3 +253,10 @@ def test_every_address_of_a_name_listens_on_one_port() -> None:
         sockets = [opened.enter_context(listener) for listener in bind("localhost", 0)]
         assert len({listener.getsockname()[1] for listener in sockets}) == 1
         assert sockets[0].getsockname()[1] != 0
+
+
+def test_connections_do_not_wait_to_fill_a_packet() -> None:
+    with contextlib.ExitStack() as opened:
+        for listener in bind("localhost", 0):
+            opened.enter_context(listener)
+            assert listener.proto == socket.IPPROTO_TCP  # what asyncio looks at before it sets TCP_NODELAY
