@@ -295,6 +295,8 @@ async def _play(operations: list[tuple[Any, ...]], tail_bytes_max: int, chance: 
                 for _ in range(count if play.readers else 0):
                     chance.choice(play.readers)[0].go_on()
                     await asyncio.sleep(0)
+            case _:
+                raise AssertionError(operation)
     await play.end()
 
 
