@@ -72,6 +72,20 @@ class LogBuilder:
         self.batches.append(b"".join(lines))
         return self
 
+    @classmethod
+    def of(cls, session_id: SessionId, content: bytes) -> Self:
+        """A builder that goes on after the whole lines of a log, which is its one batch."""
+        builder = cls(session_id)
+        builder.batches = [content]
+        for line in builder.lines:
+            event = ev.decode_line(line[:-1], builder.state.sum)
+            apply(builder.state, event.type, event.data, event.timestamp_ms)
+            builder.state.offset += len(line)
+            builder.state.sum = event.sum
+            builder._turns += event.type == ev.TURN_STARTED
+            builder._tokens = builder._turns
+        return builder
+
     # -- what sessions are made of ---------------------------------------------------------------------------
 
     def start(self, message: str = "Hello", *, agent: str = "demo") -> Self:

@@ -18,7 +18,6 @@ from zhin_host.audit import Verdict, audit_directory, audit_session
 from zhin_host.audit.members import member_bytes
 from zhin_host.audit.verdict import FAULTS_MAX
 from zhin_host.errors import SessionNotFound
-from zhin_host.fold import apply
 from zhin_host.storage.memory import MemorySessionPersistence
 
 SESSION = session_id_of(1)
@@ -95,14 +94,7 @@ def test_a_good_session_is_whole(data_dir: Path) -> None:
 def test_a_snapshot_of_any_moment_fits(data_dir: Path) -> None:
     builder = story()
     for length in range(1, len(builder.batches) + 1):
-        part = LogBuilder(SESSION)
-        part.batches = builder.batches[:length]
-        for line in part.lines:
-            parts = ev.split_line(line[:-1])
-            assert parts is not None
-            apply(part.state, parts.type, orjson.loads(parts.data), parts.timestamp_ms)
-            part.state.offset += len(line)
-            part.state.sum = parts.sum
+        part = LogBuilder.of(SESSION, b"".join(builder.batches[:length]))
         kept(data_dir, builder.content, part.snapshot)
         assert verdict_of(data_dir).ok
 
