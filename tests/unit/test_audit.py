@@ -17,7 +17,9 @@ from zhin_host import events as ev
 from zhin_host.audit import Verdict, audit_directory, audit_session
 from zhin_host.audit.members import member_bytes
 from zhin_host.audit.verdict import FAULTS_MAX
-from zhin_host.errors import SessionNotFound
+from zhin_host.clock import SessionId
+from zhin_host.errors import SessionNotFound, StorageUnavailable
+from zhin_host.ports import SessionLog
 from zhin_host.storage.memory import MemorySessionPersistence
 
 SESSION = session_id_of(1)
@@ -487,6 +489,87 @@ def test_sessions_that_are_over_cancelled_or_authorised_are_whole(data_dir: Path
     assert verdict_of(data_dir).ok
 
 
+def failed(builder: LogBuilder, **more: Any) -> tuple[str, dict[str, Any]]:
+    data = {"turnId": builder.turn_id, "code": "AGENT_FAILED", "message": "it broke", "recoverable": True}
+    return ev.TURN_FAILED, {**data, **more}
+
+
+def resumed(failed_turn: str, token: int, discard_from: int | None, turn_id: str = "turn_again") -> Any:
+    data = {"turnId": turn_id, "continuationToken": token_of(token), "resumes": failed_turn}
+    return ev.TURN_STARTED, data if discard_from is None else {**data, "discardFrom": discard_from}
+
+
+def received(turn_id: str = "turn_again") -> tuple[str, dict[str, Any]]:
+    return ev.MESSAGE_RECEIVED, {"turnId": turn_id, "message": "Hello"}
+
+
+def completed(text: str, turn_id: str = "turn_again") -> list[tuple[str, dict[str, Any]]]:
+    return [
+        (ev.MESSAGE_COMPLETED, {"message": text, "finishReason": "stop"}),
+        (ev.TURN_COMPLETED, {"turnId": turn_id}),
+    ]
+
+
+def test_a_resumed_turn_goes_on_with_what_counts_of_the_old_one(data_dir: Path) -> None:
+    builder = LogBuilder(SESSION).start().say("Kept. ").call("call_1").result("call_1").say("lost")
+    at = builder.state.next_index - 1
+    old = builder.turn_id
+    builder.put(failed(builder)).put(resumed(old, 50, at), received())
+    builder.put((ev.MESSAGE_APPENDED, {"messageDelta": "New."}), *completed("Kept. New."))
+    kept(data_dir, builder.content, builder.snapshot)
+    assert verdict_of(data_dir).ok
+
+
+def test_the_action_that_ended_a_resumed_turn_is_tried_again(data_dir: Path) -> None:
+    builder = LogBuilder(SESSION).start().say("lost").call("call_1").result("call_1", "failed")
+    old = builder.turn_id
+    builder.put(failed(builder, code="ACTION_FAILED", callId="call_1")).put(resumed(old, 50, 4), received())
+    builder.call("call_1").result("call_1").put(*completed(""))
+    kept(data_dir, builder.content, builder.snapshot)
+    assert verdict_of(data_dir).ok
+
+
+def test_a_resumed_turn_with_nothing_to_discard_says_nothing_of_it(data_dir: Path) -> None:
+    builder = LogBuilder(SESSION).start().call("call_1").result("call_1")
+    old = builder.turn_id
+    builder.put(failed(builder, callId="call_9")).put(resumed(old, 50, None), received()).put(*completed(""))
+    kept(data_dir, builder.content, builder.snapshot)
+    assert verdict_of(data_dir).ok
+
+
+@pytest.mark.damaged(reason="a turn is resumed wrongly")
+@pytest.mark.parametrize(
+    ("code", "resumes", "at", "message"),
+    [
+        ("AGENT_FAILED", None, 5, "is meant"),
+        ("AGENT_FAILED", None, None, "is meant"),
+        ("AGENT_FAILED", "turn_x", 4, "which is not the last turn"),
+        ("TURN_DIVERGED", None, 4, "which is not the last turn"),
+    ],
+)
+def test_a_turn_resumed_wrongly_is_named(
+    data_dir: Path, code: str, resumes: str | None, at: int | None, message: str
+) -> None:
+    builder = LogBuilder(SESSION).start().say("lost")
+    old = builder.turn_id
+    builder.put(failed(builder, code=code, recoverable=code == "AGENT_FAILED")).put(
+        resumed(resumes or old, 50, at), received()
+    )
+    builder.put(*completed("" if at == 4 else "lost"))
+    kept(data_dir, builder.content)
+    assert any(message in fault.message for fault in verdict_of(data_dir).faults)
+
+
+@pytest.mark.damaged(reason="a message is dropped")
+def test_a_turn_that_never_received_the_message_it_was_made_for_is_named(data_dir: Path) -> None:
+    builder = LogBuilder(SESSION).start()
+    old = builder.turn_id
+    builder.put(failed(builder)).put(resumed(old, 50, None))
+    builder.put(failed(builder, turnId="turn_again", code="HOST_RESTARTED", recoverable=False))
+    kept(data_dir, builder.content)
+    assert "without having received it" in verdict_of(data_dir).faults[0].message
+
+
 @pytest.mark.damaged(reason="a queued message is dropped silently")
 def test_a_queue_that_the_end_hides_is_named(data_dir: Path) -> None:
     builder = LogBuilder(SESSION).start()
@@ -602,6 +685,17 @@ def test_a_file_with_a_second_name_is_named(data_dir: Path, tmp_path: Path) -> N
     assert "no regular file with one link" in fault.message
 
 
+@pytest.mark.damaged(reason="the snapshot's digest is of other bytes")
+def test_a_snapshot_changed_by_hand_is_named(data_dir: Path) -> None:
+    builder = story()
+    kept(data_dir, builder.content, builder.snapshot.replace(b'"agent":"demo"', b'"agent":"evil"'))
+    faults = [fault.message for fault in audit_session(data_dir, SESSION).faults]
+    assert faults == [
+        "the snapshot cannot be used: its digest does not match",
+        "the snapshot differs from the log in agent",
+    ]
+
+
 # -- where and how far -----------------------------------------------------------------------------------------------
 
 
@@ -625,6 +719,44 @@ def test_a_directory_s_verdicts_come_oldest_first(data_dir: Path) -> None:
         (session_id_of(0), False),
         (SESSION, True),
     ]
+
+
+async def test_a_log_that_a_host_writes_meanwhile_is_judged_again(data_dir: Path) -> None:
+    """The first look falls between two writes of a batch; the second sees it whole."""
+    builder = LogBuilder(SESSION).start().finish("")
+
+    class Growing(MemorySessionPersistence):
+        def peek_log(self, session_id: SessionId) -> SessionLog:
+            log = super().peek_log(session_id)
+            if log.size_bytes < len(builder.content):
+                owner.append(builder.content[log.size_bytes :], expected_bytes=log.size_bytes)
+            return log
+
+    persistence = Growing()
+    owner = await persistence.create_log(SESSION)
+    owner.append(b"".join(builder.lines[:2]), expected_bytes=0)
+    assert audit_session(persistence, SESSION).ok
+
+
+async def test_a_log_that_shrinks_while_it_is_read_cannot_be_judged() -> None:
+    class Shrinking(MemorySessionPersistence):
+        def peek_log(self, session_id: SessionId) -> SessionLog:
+            log = super().peek_log(session_id)
+            self._logs[session_id].clear()
+            return log
+
+    persistence = Shrinking()
+    (await persistence.create_log(SESSION)).append(story().content, expected_bytes=0)
+    with pytest.raises(StorageUnavailable):
+        audit_session(persistence, SESSION)
+
+
+@pytest.mark.damaged(reason="it is no log")
+def test_a_line_that_never_ends_is_not_waited_for(data_dir: Path) -> None:
+    kept(data_dir, story().content + b"x" * (70 << 20) + b"\n")
+    verdict = audit_session(data_dir, SESSION)
+    assert "no whole event line" in verdict.faults[0].message
+    assert verdict.bytes == len(story().content)
 
 
 async def test_a_session_in_memory_is_audited_too() -> None:

@@ -131,6 +131,19 @@ def test_a_directory_that_cannot_be_used_is_a_startup_error_and_left_free(data_d
     persistence.stop()
 
 
+def test_two_hosts_may_make_the_directory_at_the_same_moment(data_dir: Path) -> None:
+    class Racing(FileSystem):
+        """The other host is a moment faster."""
+
+        def mkdir(self, path: str) -> None:
+            super().mkdir(path)
+            super().mkdir(path)
+
+    persistence = FileHttpSessionPersistence(data_dir, fs=Racing())
+    persistence.start()
+    persistence.stop()
+
+
 def test_stale_temporary_files_and_snapshots_of_nothing_are_swept(data_dir: Path) -> None:
     data_dir.mkdir(mode=0o700)
     for name in (".tmp-0011223344556677", f"{SESSION}.json", f"{SESSION}.torn"):

@@ -80,13 +80,7 @@ def _audit(
         story = Story(session_id, line_bytes_max=line_bytes_max, stop_at=cursor and cursor["nextIndex"])
         whole_bytes = log.size_bytes
         for line in _lines(log, whole_bytes if limit_bytes is None else min(limit_bytes, whole_bytes)):
-            if line is None:
-                story.fault(
-                    f"a line of more than {_LINE_BYTES_HOPELESS} bytes; nothing behind it was checked"
-                )
-                story.is_readable = False
-            elif story.is_readable:
-                story.take(line)
+            story.take(line)
             if not story.is_readable:
                 break
     finally:
@@ -106,8 +100,8 @@ def _audit(
     return verdict, whole_bytes
 
 
-def _lines(log: SessionLog, size_bytes: int) -> Iterator[bytes | None]:
-    """The lines of the first `size_bytes` bytes, without newline; None for one that is hopelessly long."""
+def _lines(log: SessionLog, size_bytes: int) -> Iterator[bytes]:
+    """The lines of the first `size_bytes` bytes, without newline; of a hopelessly long one its beginning."""
     offset, rest = 0, b""
     while offset < size_bytes:
         block = log.read(offset, min(_BLOCK_BYTES, size_bytes - offset))
@@ -117,7 +111,7 @@ def _lines(log: SessionLog, size_bytes: int) -> Iterator[bytes | None]:
         *lines, rest = (rest + block).split(b"\n")
         yield from lines
         if len(rest) > _LINE_BYTES_HOPELESS:
-            yield None
+            break
     if rest:
         yield rest
 
