@@ -8,7 +8,7 @@ from typing import Any, Self
 from zhin_host import events as ev
 from zhin_host.clock import SessionId, base32
 from zhin_host.fold import apply
-from zhin_host.projector import HttpStepProjector, step_id_of
+from zhin_host.projector import HttpStepProjector
 from zhin_host.snapshot import encode_snapshot
 from zhin_host.state import check, new_state
 
@@ -71,6 +71,20 @@ class LogBuilder:
             self._pay(lines, [later for later, _ in drafts[at + 1 :]], is_live=is_live)
         self.batches.append(b"".join(lines))
         return self
+
+    @classmethod
+    def of(cls, session_id: SessionId, content: bytes) -> Self:
+        """A builder that goes on after the whole lines of a log, which is its one batch."""
+        builder = cls(session_id)
+        builder.batches = [content]
+        for line in builder.lines:
+            event = ev.decode_line(line[:-1], builder.state.sum)
+            apply(builder.state, event.type, event.data, event.timestamp_ms)
+            builder.state.offset += len(line)
+            builder.state.sum = event.sum
+            builder._turns += event.type == ev.TURN_STARTED
+            builder._tokens = builder._turns
+        return builder
 
     # -- what sessions are made of ---------------------------------------------------------------------------
 
@@ -155,20 +169,6 @@ class LogBuilder:
     def request_of(self, call_id: str) -> str:
         """The id of the request that a call makes."""
         return f"req_{self.session_id[4:]}_{call_id}"
-
-    def redrive(self) -> Self:
-        """Begin a further attempt of the open turn, as after a crash."""
-        turn = self.state.turn
-        assert turn is not None
-        data: dict[str, Any] = {
-            "stepId": step_id_of(turn.turn_id),
-            "turnId": turn.turn_id,
-            "attempt": turn.attempt + 1,
-        }
-        if turn.loose_index is not None:
-            data["discardFrom"] = turn.loose_index
-        self.state.owes = (ev.STEP_RESUMED,)
-        return self.put((ev.STEP_RESUMED, data))
 
     # -- inside ----------------------------------------------------------------------------------------------
 

@@ -37,17 +37,27 @@ ABORT: Final = "zhin.abort"
 _DESCRIPTORS_KEPT: Final = 64  # for logs, snapshots, the lock and the loop (contract: RLIMIT_NOFILE - 64)
 _BACKLOG: Final = 2048
 _CLOSE_TIMEOUT_S: Final = 1.0  # streams have ended by then, unless their reader takes nothing
-_KEEP_ALIVE_S: Final = (
-    20  # longer than usual clients keep a connection, so that they never meet a closing one
-)
+_KEEP_ALIVE_S: Final = 20  # longer than clients usually keep a connection: they meet no closing one
 _LINGER_NOT: Final = struct.pack("ii", 1, 0)  # on, 0 seconds: closing resets the connection
-_FULL_BODY: Final = (
-    b'{"ok":false,"error":"STORAGE_UNAVAILABLE",'
-    b'"message":"The host has no descriptors left for another connection; close some, or try again later."}'
+_HEAD_BYTES_MAX: Final = 64 * 1024  # of a request's line and headers, counted by what arrives at once
+
+
+def _refusal(status: bytes, code: str, message: str) -> bytes:
+    """A whole response for a connection that is closed without asking the app."""
+    body = f'{{"ok":false,"error":"{code}","message":"{message}"}}'.encode()
+    return (
+        b"HTTP/1.1 %b\r\ncontent-type: application/json\r\nretry-after: 2\r\n"
+        b"connection: close\r\ncontent-length: %d\r\n\r\n%b" % (status, len(body), body)
+    )
+
+
+_FULL: Final = _refusal(
+    b"503 Service Unavailable",
+    "STORAGE_UNAVAILABLE",
+    "The host has no descriptors left for another connection; close some, or try again later.",
 )
-_FULL: Final = (
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 2\r\n"
-    b"connection: close\r\ncontent-length: %d\r\n\r\n%b" % (len(_FULL_BODY), _FULL_BODY)
+_HEAD_TOO_LARGE: Final = _refusal(
+    b"431 Request Header Fields Too Large", "BAD_REQUEST", "The headers are too large; send less of them."
 )
 
 Address = tuple[str, int]
@@ -112,9 +122,9 @@ def bind(host: str, port: int) -> list[socket.socket]:
         ) from None
     sockets: list[socket.socket] = []
     try:
-        for family, _, _, _, address in dict.fromkeys(found):
+        for family, _, protocol, _, address in dict.fromkeys(found):
             taken = sockets[0].getsockname()[1] if sockets else port
-            sockets.append(_listen(family, (address[0], taken, *address[2:])))
+            sockets.append(_listen(family, protocol, (address[0], taken, *address[2:])))
     except OSError as error:
         for listener in sockets:
             listener.close()
@@ -122,8 +132,10 @@ def bind(host: str, port: int) -> list[socket.socket]:
     return sockets
 
 
-def _listen(family: int, address: tuple[Any, ...]) -> socket.socket:
-    listener = socket.socket(family, socket.SOCK_STREAM)
+def _listen(family: int, protocol: int, address: tuple[Any, ...]) -> socket.socket:
+    listener = socket.socket(
+        family, socket.SOCK_STREAM, protocol
+    )  # named, asyncio sets TCP_NODELAY; else it waits
     try:
         if sys.platform != "win32":
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a restart need not wait a minute
@@ -197,22 +209,43 @@ class _Protocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._descriptor_max = config.descriptor_max
+        self._is_in_head = False
+        self._is_new_head = False
+        self._head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         super().connection_made(transport)
         connection = transport.get_extra_info("socket")
         if connection is not None and connection.fileno() >= self._descriptor_max:
-            transport.write(_FULL)
-            transport.close()
+            self._refuse(_FULL)
             return
         # Who connects and says nothing is sent away like one who has said all (uvicorn waits for ever).
         self.timeout_keep_alive_task = self.loop.call_later(
             self.timeout_keep_alive, self.timeout_keep_alive_handler
         )
 
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._is_in_head:
+            if not self._is_new_head:  # what came with its beginning may belong to the body before it
+                self._head_bytes += len(data)
+            self._is_new_head = False
+            if self._head_bytes > _HEAD_BYTES_MAX and not self.transport.is_closing():
+                self._refuse(_HEAD_TOO_LARGE)  # uvicorn would keep all that comes
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        super().on_headers_complete()
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._is_in_head = self._is_new_head = True
+        self._head_bytes = 0
         self.scope["extensions"] = {ABORT: self.abort}  # type: ignore[dict-item]  # a function, in this process only
+
+    def _refuse(self, response: bytes) -> None:
+        self.transport.write(response)
+        self.transport.close()
 
     def abort(self) -> None:
         """Break the connection off: what is not sent yet is dropped, by the kernel too, since nobody reads it."""

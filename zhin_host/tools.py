@@ -70,10 +70,11 @@ class Tool:
             Unserializable: One has no JSON form.
         """
         try:
-            model = self._model.model_validate(arguments)
+            form = json_form(_values(self._model.model_validate(arguments)))
+            self.values(json_bytes(form))  # NaN has a JSON form, null, which is no float
         except pydantic.ValidationError as error:
             raise BadArguments(_first_error(self.name, error)) from None
-        return cast("dict[str, Any]", json_form(_values(model)))
+        return cast("dict[str, Any]", form)
 
     def values(self, shown: bytes) -> dict[str, Any]:
         """The Python values of arguments in their JSON form: what the function gets is what was shown."""
@@ -126,7 +127,7 @@ def tool(
     """Make a tool of a function, async or plain (run in a thread). All its arguments are given by name.
 
     Raises:
-        TypeError: The policy is unknown, or a parameter cannot be given by name.
+        TypeError: The policy is unknown, or a parameter cannot be given by name or has a type without a JSON form.
     """
     if not callable(approval) and approval not in _POLICIES:
         raise TypeError(f"approval is one of {', '.join(_POLICIES)} or a function, not {approval!r}")
@@ -165,8 +166,14 @@ def _arguments_model(tool_name: str, function: Callable[..., Any]) -> type[BaseM
         default = ... if parameter.default is parameter.empty else parameter.default
         # A field may not shadow BaseModel's own names nor begin with an underscore; an alias may.
         fields[f"p{len(fields)}"] = (annotation, pydantic.Field(default, alias=parameter.name))
-    config = ConfigDict(extra=extra, arbitrary_types_allowed=True, title=tool_name)
-    return cast("type[BaseModel]", create_model(tool_name, __config__=config, **fields))
+    # Bytes are read back from the form that events.json_form gives them.
+    config = ConfigDict(extra=extra, title=tool_name, val_json_bytes="base64", ser_json_bytes="base64")
+    try:
+        model = cast("type[BaseModel]", create_model(tool_name, __config__=config, **fields))
+        model.model_json_schema()  # here, where the mistake is, and not in GET /info
+    except pydantic.PydanticUserError as error:
+        raise TypeError(f"tool {tool_name}: {error.message}") from error
+    return model
 
 
 def _values(model: BaseModel) -> dict[str, Any]:

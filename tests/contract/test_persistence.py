@@ -299,6 +299,13 @@ class PersistencePromises:
         persistence.check_writable()
 
 
+async def test_bytes_in_memory_that_are_no_lines_are_not_searched() -> None:
+    log = await MemorySessionPersistence().create_log(session_id_of(1))
+    log.append(b"no event\n", expected_bytes=0)
+    with pytest.raises(StorageUnavailable, match="broken"):
+        log.offset_of(1)
+
+
 class TestFiles(PersistencePromises):
     @pytest.fixture(params=["boundary", "never"])
     def persistence(self, request: pytest.FixtureRequest, data_dir: Path) -> Iterator[SessionPersistence]:

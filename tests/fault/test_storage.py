@@ -149,7 +149,7 @@ async def test_an_error_at_any_call_leaves_nothing_half_written_and_passes(
         told = Told(directory, fs)
         await told.live()
         seen.update(type(failure) for failure in told.errors)
-        assert (directory / f"{SESSION}.ndjson").read_bytes() == told.builder.content, number  # noqa: ASYNC240
+        assert (directory / f"{SESSION}.ndjson").read_bytes() == told.builder.content, number
         check_directory_quickly(directory)
     assert (StorageFull in seen) == (error == errno.ENOSPC)
 
@@ -169,7 +169,7 @@ async def test_writes_that_come_short_are_continued_whatever_fails(tmp_path: Pat
         )
         told = Told(directory, fs)
         await told.live()
-        assert (directory / f"{SESSION}.ndjson").read_bytes() == told.builder.content, number  # noqa: ASYNC240
+        assert (directory / f"{SESSION}.ndjson").read_bytes() == told.builder.content, number
         check_directory_quickly(directory)
 
 
@@ -191,7 +191,7 @@ async def test_a_power_cut_at_any_call_loses_nothing_that_was_synced(tmp_path: P
         fs = ForgetfulFileSystem(directory, kill_at=number)
         told = Told(directory, fs)
         await killed(told, fs)
-        if directory.exists():  # noqa: ASYNC240
+        if directory.exists():
             fs.cut_power()
         await go_on(told, told.synced, number)
 

@@ -38,7 +38,7 @@ class Script:
     def __init__(self) -> None:
         self.go = asyncio.Event()
 
-    async def __call__(self, turn: Turn) -> None:
+    async def __call__(self, turn: Turn) -> None:  # noqa: C901 - one case for each thing it can do
         verb, _, rest = turn.message.partition(" ")
         match verb:
             case "hold":
@@ -48,6 +48,9 @@ class Script:
             case "many":
                 for number in range(int(rest)):
                     await turn.say(f"{number} ")
+            case "flood":
+                for _ in range(int(rest)):
+                    await turn.say("x" * 60_000)
             case "approve":
                 await turn.say(f"approved {await turn.approve('May I?')}")
             case "ask":

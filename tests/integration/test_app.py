@@ -7,7 +7,9 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.applications import Starlette
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.routing import Mount
 from starlette.types import ASGIApp
 
 from tests.edge import OTHER_SESSION, REQUEST, SESSION, TOKEN, FakeStore, Stage, app_of
@@ -523,3 +525,20 @@ async def test_more_streams_than_the_host_serves_are_429() -> None:
         assert response.json()["error"] == "TOO_MANY_STREAMS"
         await opened[0].aclose()
         assert (await client.get(f"/session/{SESSION}/stream?until=tail")).status_code == 200
+
+
+async def test_the_app_works_mounted_under_a_path_of_another_app() -> None:
+    store = FakeStore(Stage(3, is_at_rest=True))
+    mounted = Starlette(routes=[Mount("/agents", app_of(store))])
+    async with client_of(mounted) as client:
+        base = "http://localhost:8787/agents/zhin/v1"
+        assert (await client.get(f"{base}/health")).json()["ok"] is True
+        started = await client.post(f"{base}/session", json={"message": "x"})
+        assert started.json()["sessionId"] == SESSION
+        stream = await client.get(f"{base}/session/{SESSION}/stream")
+        assert stream.content == store.stage.log.content
+        assert (await client.get(f"{base}/nowhere")).json()["error"] == "NOT_FOUND"
+        evil = await client.get(f"{base}/health", headers={"host": "evil.example"})
+        assert evil.json()["error"] == "FORBIDDEN"
+        relayed = await client.post(f"{base}/session/{SESSION}/input", json={"requestId": REQUEST})
+        assert relayed.json()["error"] == "BAD_REQUEST"

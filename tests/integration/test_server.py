@@ -233,6 +233,21 @@ def test_a_malformed_request_is_answered_400_and_an_upgrade_as_the_request_it_is
         assert read_until(wishful, b"/x").startswith(b"HTTP/1.1 200 ")
 
 
+def test_a_head_without_end_is_refused_before_it_fills_the_memory(start_host: Callable[..., Process]) -> None:
+    host = start_host()
+    port = host.port()
+    with connect(port, b"GET / HTTP/1.1\r\nhost: localhost\r\nx-large: ") as endless:
+        with contextlib.suppress(ConnectionError):
+            for _ in range(1000):
+                endless.sendall(b"x" * 16384)
+        with contextlib.suppress(ConnectionResetError):
+            assert read_until(endless, b"}").startswith(b"HTTP/1.1 431 ")
+    body = b"x" * (1 << 20)
+    head = b"POST /x HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body)
+    with connect(port, (head + body) * 3 + get("/last")) as pipelining:
+        assert read_until(pipelining, b"/last").count(b"HTTP/1.1 200 ") == 4
+
+
 def test_a_port_in_use_is_refused_with_a_sentence() -> None:
     with contextlib.ExitStack() as opened:
         (taken,) = bind("127.0.0.1", 0)
@@ -253,3 +268,10 @@ def test_every_address_of_a_name_listens_on_one_port() -> None:
         sockets = [opened.enter_context(listener) for listener in bind("localhost", 0)]
         assert len({listener.getsockname()[1] for listener in sockets}) == 1
         assert sockets[0].getsockname()[1] != 0
+
+
+def test_connections_do_not_wait_to_fill_a_packet() -> None:
+    with contextlib.ExitStack() as opened:
+        for listener in bind("localhost", 0):
+            opened.enter_context(listener)
+            assert listener.proto == socket.IPPROTO_TCP  # what asyncio looks at before it sets TCP_NODELAY

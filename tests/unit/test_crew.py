@@ -163,5 +163,5 @@ async def main():
 
 asyncio.run(main())
 """
-    done = subprocess.run([sys.executable, "-c", program], timeout=30, check=False, capture_output=True)
-    assert (done.returncode, done.stderr) == (0, b"")
+    done = subprocess.run([sys.executable, "-c", program], timeout=30, check=False)
+    assert done.returncode == 0

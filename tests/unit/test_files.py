@@ -131,6 +131,19 @@ def test_a_directory_that_cannot_be_used_is_a_startup_error_and_left_free(data_d
     persistence.stop()
 
 
+def test_two_hosts_may_make_the_directory_at_the_same_moment(data_dir: Path) -> None:
+    class Racing(FileSystem):
+        """The other host is a moment faster."""
+
+        def mkdir(self, path: str) -> None:
+            super().mkdir(path)
+            super().mkdir(path)
+
+    persistence = FileHttpSessionPersistence(data_dir, fs=Racing())
+    persistence.start()
+    persistence.stop()
+
+
 def test_stale_temporary_files_and_snapshots_of_nothing_are_swept(data_dir: Path) -> None:
     data_dir.mkdir(mode=0o700)
     for name in (".tmp-0011223344556677", f"{SESSION}.json", f"{SESSION}.torn"):
@@ -315,6 +328,24 @@ async def test_a_stale_mark_does_not_stop_a_new_session(
     (data_dir / f"{SESSION}.open").write_bytes(b"parked 0")
     (data_dir / f"{SESSION}.open").chmod(0o600)
     await kept(persistence, LogBuilder(SESSION).start().finish(""))
+    assert persistence.marks() == {SESSION: MARK_RUNNING}
+
+
+async def test_a_mark_without_a_log_goes_when_the_session_is_opened(
+    data_dir: Path, persistence: FileHttpSessionPersistence
+) -> None:
+    (data_dir / f"{SESSION}.open").touch(mode=0o600)
+    with pytest.raises(SessionNotFound):
+        persistence.open_log(SESSION)
+    assert persistence.marks() == {}
+
+
+async def test_a_session_made_twice_keeps_its_mark(
+    data_dir: Path, persistence: FileHttpSessionPersistence
+) -> None:
+    await kept(persistence, LogBuilder(SESSION).start())
+    with pytest.raises(StorageUnavailable):
+        await persistence.create_log(SESSION)
     assert persistence.marks() == {SESSION: MARK_RUNNING}
 
 

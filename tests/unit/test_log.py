@@ -363,7 +363,12 @@ async def test_bytes_that_a_failed_sync_lost_are_never_called_synced(
     fs.fail_next(errno.EIO, "datasync")
     with pytest.raises(StorageUnavailable):
         await log.sync()
-    for lost in (b"\0" * len(builder.content), builder.content[:-5] + b"xxxx\n", builder.content[:50]):
+    for lost in (
+        b"\0" * len(builder.content),
+        builder.content[:-5] + b"xxxx\n",
+        builder.content[:50],
+        LogBuilder(SESSION).start("Hallo").say("Hel", "lo").finish("Hello").content,  # a chain of its own
+    ):
         overwrite(log, lost)
         with pytest.raises(StorageUnavailable, match="lost bytes"):
             await log.sync()
@@ -493,6 +498,20 @@ async def test_what_a_log_held_when_it_was_opened_is_synced_too(
     assert fs.calls.count("datasync") == 1
 
 
+async def test_a_line_over_a_block_is_written_again_whole_where_the_limit_is_higher(
+    data_dir: Path, crew: SyncCrew
+) -> None:
+    line, _ = ev.encode_line(0, "x.big", 1, {"text": "x" * (3 << 20)}, ev.chain_start(SESSION), 8 << 20)
+    fs = FaultyFileSystem(fail_at=0, fail_names=frozenset({"datasync"}))
+    log = SessionEventLog.create(SESSION, path_of(data_dir), fs=fs, crew=crew)
+    log.append(line, expected_bytes=0)
+    with pytest.raises(StorageUnavailable):
+        await log.sync()
+    await log.sync()
+    assert bytes_of(log) == line
+    overwrite(log, LogBuilder(SESSION).start().finish("").content)
+
+
 # -- finding ---------------------------------------------------------------------------------------------------------
 
 
@@ -543,3 +562,57 @@ def test_errors_of_reading_pass_as_storage_errors(data_dir: Path, builder: LogBu
         log.read(0, 10)
     with pytest.raises(StorageUnavailable):
         log.offset_of(3)
+
+
+def test_reads_that_come_short_are_continued(data_dir: Path, builder: LogBuilder) -> None:
+    class Short(FileSystem):
+        def pread(self, fd: int, size_bytes: int, offset: int) -> bytes:
+            return super().pread(fd, min(size_bytes, 7), offset)
+
+    path_of(data_dir, builder.content + b"torn")
+    log = mended(data_dir, Short())
+    assert log.read(0, 1 << 20) == builder.content
+    assert log.offset_of(2) == len(b"".join(builder.lines[:2]))
+
+
+def test_a_file_that_shrinks_under_a_search_ends_it() -> None:
+    line = b'{"index":0,"type":"x.a","timestamp":1,"data":{}}\n'
+    assert find_line(lambda offset, size: line[offset : offset + size], 1 << 20, 5) == 1 << 20
+
+
+@pytest.mark.parametrize("call", ["open", "fstat", "pread", "write", "truncate", "fsync", "datasync"])
+def test_a_log_that_cannot_be_mended_now_is_left_as_it_is(
+    data_dir: Path, builder: LogBuilder, call: str
+) -> None:
+    torn = builder.content + b"torn"
+    path = path_of(data_dir, torn)
+    fs = FaultyFileSystem()
+    fs.fail_next(errno.EIO, call)
+    with pytest.raises(StorageUnavailable):
+        opened(data_dir, fs)
+    assert Path(path).read_bytes() == torn
+    mended(data_dir, fs)
+    assert Path(path).read_bytes() == builder.content
+
+
+@pytest.mark.parametrize("call", ["open", "fstat", "pread"])
+def test_a_log_that_cannot_be_peeked_at_says_so(data_dir: Path, builder: LogBuilder, call: str) -> None:
+    path = path_of(data_dir, builder.content)
+    fs = FaultyFileSystem()
+    fs.fail_next(errno.EIO, call)
+    with pytest.raises(StorageUnavailable):
+        peek(SESSION, path, fs=fs)
+
+
+def test_errors_of_the_look_before_an_append_change_nothing(data_dir: Path, builder: LogBuilder) -> None:
+    fs = FaultyFileSystem()
+    log = SessionEventLog.create(SESSION, path_of(data_dir), fs=fs, crew=None)
+    fs.fail_next(errno.EIO, "fstat")
+    with pytest.raises(StorageUnavailable):
+        log.append(builder.content, expected_bytes=0)
+    log.append(builder.content, expected_bytes=0)
+
+
+def test_a_log_that_cannot_be_made_says_why(data_dir: Path) -> None:
+    with pytest.raises(StorageUnavailable, match="bring the data directory back"):
+        SessionEventLog.create(SESSION, str(data_dir / "gone" / "x.ndjson"), fs=FileSystem(), crew=None)

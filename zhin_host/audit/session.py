@@ -80,20 +80,15 @@ def _audit(
         story = Story(session_id, line_bytes_max=line_bytes_max, stop_at=cursor and cursor["nextIndex"])
         whole_bytes = log.size_bytes
         for line in _lines(log, whole_bytes if limit_bytes is None else min(limit_bytes, whole_bytes)):
-            if line is None:
-                story.fault(
-                    f"a line of more than {_LINE_BYTES_HOPELESS} bytes; nothing behind it was checked"
-                )
-                story.is_readable = False
-            elif story.is_readable:
-                story.take(line)
+            story.take(line)
             if not story.is_readable:
                 break
     finally:
         log.close()
-    story.end()
+    is_marked = is_marked or _is_marked(persistence, session_id)
+    story.end(is_being_made=is_marked and whole_bytes == 0)
     state = story.state
-    if not is_marked and (state.turn or state.queue) and not _is_marked(persistence, session_id):
+    if (state.turn or state.queue) and not is_marked:
         story.fault("a turn is open or a message is queued and there is no .open file")
     if snapshot is not None and story.is_readable:
         _judge_snapshot(story, snapshot, whole_bytes)
@@ -105,8 +100,8 @@ def _audit(
     return verdict, whole_bytes
 
 
-def _lines(log: SessionLog, size_bytes: int) -> Iterator[bytes | None]:
-    """The lines of the first `size_bytes` bytes, without newline; None for one that is hopelessly long."""
+def _lines(log: SessionLog, size_bytes: int) -> Iterator[bytes]:
+    """The lines of the first `size_bytes` bytes, without newline; of a hopelessly long one its beginning."""
     offset, rest = 0, b""
     while offset < size_bytes:
         block = log.read(offset, min(_BLOCK_BYTES, size_bytes - offset))
@@ -116,7 +111,7 @@ def _lines(log: SessionLog, size_bytes: int) -> Iterator[bytes | None]:
         *lines, rest = (rest + block).split(b"\n")
         yield from lines
         if len(rest) > _LINE_BYTES_HOPELESS:
-            yield None
+            break
     if rest:
         yield rest
 

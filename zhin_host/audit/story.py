@@ -135,11 +135,13 @@ class Story:
         if self.state.next_index == self._stop_at and self._is_folding:
             self.wanted = encode_snapshot(self.state)
 
-    def end(self) -> None:
-        """Judge how the log ends."""
+    def end(self, *, is_being_made: bool) -> None:
+        """Judge how the log ends. Before its first line was written, a session is neither whole nor broken."""
         if not self.is_readable:
             return
         if self.state.next_index == 0:
+            if is_being_made:
+                return
             self.fault("the log has no whole first line")
         elif self.state.owes:
             self.fault(f"the log ends where {' or '.join(self.state.owes)} must follow")

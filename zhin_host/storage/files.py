@@ -98,11 +98,17 @@ class FileHttpSessionPersistence:
     # -- logs ----------------------------------------------------------------------------------------------
 
     async def create_log(self, session_id: SessionId) -> SessionLog:
-        log = SessionEventLog.create(
-            session_id, self._path(session_id, names.LOG), fs=self._fs, crew=self._log_crew
-        )
+        # The mark first: killed in between, a mark without a log is swept, a log without a mark would lie there.
         try:
             self._make_mark(session_id)
+            log = SessionEventLog.create(
+                session_id, self._path(session_id, names.LOG), fs=self._fs, crew=self._log_crew
+            )
+        except StorageUnavailable:
+            if not self._has_log(session_id):
+                self._remove(session_id, names.MARK)
+            raise
+        try:
             await self._sync_names()
         except BaseException:  # cancelled too: nobody was told of this session
             log.close()
@@ -112,13 +118,17 @@ class FileHttpSessionPersistence:
         return log
 
     def open_log(self, session_id: SessionId) -> SessionLog:
-        log = open_mended(
-            session_id,
-            self._path(session_id, names.LOG),
-            self._path(session_id, names.TORN),
-            fs=self._fs,
-            crew=self._log_crew,
-        )
+        try:
+            log = open_mended(
+                session_id,
+                self._path(session_id, names.LOG),
+                self._path(session_id, names.TORN),
+                fs=self._fs,
+                crew=self._log_crew,
+            )
+        except SessionNotFound:
+            self.unmark([session_id])
+            raise
         if log is None:
             self._remove(session_id, names.MARK)
             raise SessionNotFound(session_id)
@@ -138,6 +148,15 @@ class FileHttpSessionPersistence:
         log.close()
         self._remove(session_id, names.MARK, names.SNAPSHOT)
 
+    def _has_log(self, session_id: SessionId) -> bool:
+        try:
+            self._fs.lstat(self._path(session_id, names.LOG))
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise storage_error(error, f"find the log of {session_id}") from error
+        return True
+
     @property
     def _log_crew(self) -> SyncCrew | None:
         return self._crew if self._is_syncing else None
@@ -154,12 +173,8 @@ class FileHttpSessionPersistence:
             return None
 
     async def write_snapshot(self, session_id: SessionId, snapshot: bytes) -> None:
-        try:
-            self._fs.lstat(self._path(session_id, names.LOG))
-        except FileNotFoundError:
-            raise SessionNotFound(session_id) from None  # deleted meanwhile: no byte of it may come back
-        except OSError as error:
-            raise storage_error(error, f"write the snapshot of {session_id}") from error
+        if not self._has_log(session_id):
+            raise SessionNotFound(session_id)  # deleted meanwhile: no byte of it may come back
         try:
             under_way = self._writer.submit(self._replace_snapshot, session_id, snapshot)
         except RuntimeError:
