@@ -39,6 +39,7 @@ _BACKLOG: Final = 2048
 _CLOSE_TIMEOUT_S: Final = 1.0  # streams have ended by then, unless their reader takes nothing
 _KEEP_ALIVE_S: Final = 20  # longer than clients usually keep a connection: they meet no closing one
 _LINGER_NOT: Final = struct.pack("ii", 1, 0)  # on, 0 seconds: closing resets the connection
+_CORK_BYTES_MAX: Final = 64 * 1024
 _HEAD_BYTES_MAX: Final = 64 * 1024  # of a request's line and headers, counted by what arrives at once
 
 
@@ -197,6 +198,47 @@ class _Config(uvicorn.Config):
         self.descriptor_max = raise_descriptor_limit() - _DESCRIPTORS_KEPT
 
 
+class _CorkedTransport(asyncio.Transport):
+    """A transport that sends what is written in one pass of the loop with one call of the system.
+
+    uvicorn writes a response's head and its body apart, and each write would be a packet of its own.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._transport = transport
+        self._loop = loop
+        self._parts: list[bytes] = []
+        self._size = 0
+        self.is_closing = transport.is_closing  # type: ignore[method-assign]  # asked with every request
+        self.get_extra_info = transport.get_extra_info  # type: ignore[method-assign]
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send at the end of this pass; at once when it is much, so that a slow reader is felt."""
+        if not self._parts:
+            self._loop.call_soon(self._flush)
+        self._parts.append(bytes(data))
+        self._size += len(data)
+        if self._size >= _CORK_BYTES_MAX:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._parts:
+            parts, self._parts, self._size = self._parts, [], 0
+            if not self._transport.is_closing():
+                self._transport.write(b"".join(parts))
+
+    def close(self) -> None:
+        """Send what is left, then close."""
+        self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Drop what is left, and the connection."""
+        self._parts = []
+        self._transport.abort()
+
+
 class _Protocol(HttpToolsProtocol):
     """A connection: refused when descriptors run short, and able to be broken off."""
 
@@ -215,6 +257,7 @@ class _Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         super().connection_made(transport)
+        self.transport = _CorkedTransport(transport, self.loop)
         connection = transport.get_extra_info("socket")
         if connection is not None and connection.fileno() >= self._descriptor_max:
             self._refuse(_FULL)

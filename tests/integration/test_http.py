@@ -302,8 +302,7 @@ async def test_the_list_is_newest_first_in_pages_and_by_status(live: Serving) ->
         sessions.append(await live.start(message))
         if message != "hold c":
             await live.events(sessions[-1])
-        await asyncio.sleep(0.002)  # ids of one millisecond are in no order
-    newest_first = [session["sessionId"] for session in reversed(sessions)]
+    newest_first = sorted((session["sessionId"] for session in sessions), reverse=True)
     listed: list[str] = []
     before: dict[str, str] = {}
     while True:

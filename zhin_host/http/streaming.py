@@ -137,7 +137,10 @@ class StreamReply:
             abort(scope)
         finally:
             self._is_over = True
-            await asyncio.shield(self._close(watcher))
+            await self._subscription.aclose()  # never waits, so that no cancellation can come between
+            if watcher is not None:
+                watcher.cancel()
+                await asyncio.wait((watcher,))
 
     def _headers(self) -> list[tuple[bytes, bytes]]:
         return [
@@ -178,12 +181,6 @@ class StreamReply:
         if task is not None and not self._is_over:
             self._has_left = True
             task.cancel("the client left the stream")
-
-    async def _close(self, watcher: asyncio.Task[None] | None) -> None:
-        if watcher is not None:
-            watcher.cancel()
-            await asyncio.gather(watcher, return_exceptions=True)
-        await self._subscription.aclose()
 
 
 def _ndjson_frame(block: bytes) -> bytes:
