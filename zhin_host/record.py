@@ -83,6 +83,8 @@ class Record:
         The call has passed its gate now. Without one, it began when it was asked for in an earlier attempt. With
         one, when it was approved in an earlier attempt: one that was waiting for the answer, or one begun after it.
         """
+        if not self.attempts:  # the first attempt: nothing came before
+            return False
         now = self.attempts[-1]
         answers = [row for row in self.answers.get(call_id, ()) if row.kind in ("approval", "retry")]
         if call_id in self.begun:

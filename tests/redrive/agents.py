@@ -1,0 +1,164 @@
+"""Scripted agents for the tests of re-driving, and the ledger in which their tools write what they did."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from zhin_host import ActionFailed, RequestExpired, ToolDenied, Turn, current_action, tool
+from zhin_host.actions import Retry
+
+Agent = Callable[[Turn], Awaitable[None]]
+LEDGER: Counter[str] = Counter()  # callId -> how often its function ran to its end
+KEYS: dict[str, set[str]] = {}  # callId -> the idempotency keys it was given
+
+
+def _ran() -> None:
+    action = current_action()
+    LEDGER[action.call_id] += 1
+    KEYS.setdefault(action.call_id, set()).add(action.idempotency_key)
+
+
+async def look(page: str) -> dict[str, Any]:
+    await asyncio.sleep(0)
+    _ran()
+    return {"page": page, "words": len(page)}
+
+
+def count(page: str) -> int:
+    _ran()
+    return len(page)
+
+
+async def breaks(page: str) -> None:
+    _ran()
+    raise ValueError(f"{page} is broken")
+
+
+@tool(approval="always")
+async def publish(page: str) -> str:
+    _ran()
+    return f"https://example.org/{page}"
+
+
+@tool(approval="once")
+async def list_pages() -> list[str]:
+    _ran()
+    return ["a", "b"]
+
+
+@tool(repeatable=False)
+async def pay(amount: int) -> str:
+    await asyncio.sleep(0)
+    _ran()
+    return f"paid {amount}"
+
+
+@tool(approval="always", repeatable=False)
+async def wire(amount: int) -> str:
+    await asyncio.sleep(0)
+    _ran()
+    return f"wired {amount}"
+
+
+async def plain(turn: Turn) -> None:
+    await turn.think("Let me see. ")
+    await turn.say("Looking at a. ")
+    found = await turn.run("look", look, "a")
+    await turn.say(f"It has {found['words']} words. ")
+    counted = await turn.run("count", count, "bcd")
+    await turn.emit("x.counted", {"counted": counted})
+    await turn.say(f"And {counted}.")
+    await turn.finish("stop", {"tokens": 7})
+
+
+async def repeated(turn: Turn) -> None:
+    for _ in range(3):
+        found = await turn.run("look", look, "same")
+        await turn.say(f"{found['words']} ")
+
+
+async def approving(turn: Turn) -> None:
+    await turn.say("May I? ")
+    try:
+        await turn.say(f"Done: {await turn.call_tool(publish, page='front')}. ")
+    except ToolDenied:
+        await turn.say("Not published. ")
+    await turn.say(f"Sure: {await turn.approve('Sure?', why='because')}. ")
+    await turn.say(f"Colour: {await turn.ask('Which?', ['red', 'blue'])}. ")
+    await turn.say(f"Linked: {await turn.authorize('mail', 'https://example.org/login', 'read')}.")
+
+
+async def granted(turn: Turn) -> None:
+    for _ in range(3):
+        await turn.say(f"{await turn.call_tool(list_pages)} ")
+
+
+async def gathering(turn: Turn) -> None:
+    await turn.say("Three at once. ")
+    found = await asyncio.gather(*(turn.run("look", look, page) for page in ("a", "bb", "ccc")))
+    await turn.say(f"{[row['words'] for row in found]}")
+
+
+async def side_by_side(turn: Turn) -> None:
+    await turn.say("Two at once. ")
+    done = await asyncio.gather(turn.call_tool(publish, page="one"), turn.call_tool(publish, page="two"))
+    await turn.say(" and ".join(sorted(done)))
+
+
+async def catching(turn: Turn) -> None:
+    try:
+        await turn.run("breaks", breaks, "x")
+    except ActionFailed as error:
+        await turn.say(f"Caught {error.error['type']}. ")
+    await turn.say(f"{await turn.run('count', count, 'xy')}")
+
+
+async def impatient(turn: Turn) -> None:
+    """What it gives up itself is no part of its record: asked for again, it asks again."""
+    try:
+        async with asyncio.timeout(0.02):
+            await turn.approve("Quick?")
+    except TimeoutError:
+        pass
+    await turn.say(f"{await turn.run('count', count, 'xyz')}")
+
+
+async def checkpointing(turn: Turn) -> None:
+    state = turn.state or {"done": []}
+    for number in range(len(state["done"]), 3):
+        await turn.say(f"Step {number}. ")
+        found = await turn.run("look", look, "page")
+        state["done"].append([number, found["words"]])
+        await turn.checkpoint(state)
+    await turn.say(f"All: {state['done']}")
+
+
+async def paying(turn: Turn) -> None:
+    await turn.say("Paying. ")
+    await turn.say(f"{await turn.call_tool(pay, amount=3)}. ")
+    await turn.say(f"{await turn.call_tool(wire, amount=4)}.")
+
+
+async def trying(turn: Turn) -> None:
+    """The function fails twice in each process's count of its call; the log's count goes on."""
+
+    async def flaky() -> str:
+        _ran()
+        if LEDGER[current_action().call_id] <= 2:
+            raise ConnectionError("not yet")
+        return "at last"
+
+    await turn.say(await turn.run("flaky", flaky, retry=Retry(attempts=10, delay_s=0)))
+
+
+AGENTS: dict[str, Agent] = {
+    agent.__name__: agent
+    for agent in (
+        plain, repeated, approving, granted, gathering, side_by_side, catching, impatient, checkpointing, paying, trying,
+    )  # fmt: skip
+}
+BESIDE = {"gathering", "side_by_side"}  # text beside other actions may be repeated or missing
+EXPIRES = (RequestExpired,)

@@ -1,0 +1,83 @@
+"""Every log of every scripted agent, cut after each event and within each line: the turn goes on as if nothing had been."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.redrive.agents import AGENTS, BESIDE, KEYS, LEDGER
+from tests.redrive.drive import NOBODY, counted_text, events_of, faults_below, host_of, session_of, until_rest
+from zhin_host.errors import SessionNotFound
+
+
+async def _undisturbed(name: str, directory: Path) -> str:
+    """Run the agent to its end and return the session's id."""
+    async with host_of(name, directory) as host:
+        accepted = await host.store.start(NOBODY, "go")
+        await until_rest(host, accepted.session_id)
+    return accepted.session_id
+
+
+async def _go_on(name: str, directory: Path) -> bool:
+    """Start a host on a cut log and drive it to rest; whether the session is there at all."""
+    async with host_of(name, directory) as host:
+        try:
+            session_id = session_of(directory)
+            await until_rest(host, session_id, is_patient=False)  # the limit went with the process
+        except SessionNotFound:
+            return False
+    return True
+
+
+def _results(events: list[dict]) -> dict[str, dict]:
+    return {
+        event["data"]["callId"]: event["data"]
+        for event in events
+        if event["type"] == "action.result" and event["data"]["status"] != "cancelled"
+    }
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("name", AGENTS)
+async def test_a_turn_cut_down_anywhere_ends_as_an_undisturbed_one(name: str, tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    session_id = await _undisturbed(name, whole)
+    events = events_of(whole, session_id)
+    assert [event["data"] for event in events if event["type"].startswith("turn.")][-1].get("code") is None
+    expected = counted_text(events)
+    lines = (whole / f"{session_id}.ndjson").read_bytes().splitlines(keepends=True)
+    offset = 0
+    for at, line in enumerate(lines):
+        for cut in sorted({1, len(line) // 2, len(line) - 1, len(line)}):
+            directory = tmp_path / f"{at}-{cut}"
+            directory.mkdir(mode=0o700)
+            log = directory / f"{session_id}.ndjson"
+            log.write_bytes((whole / f"{session_id}.ndjson").read_bytes()[: offset + cut])
+            log.chmod(0o600)
+            mark = directory / f"{session_id}.open"
+            mark.write_text("running")
+            mark.chmod(0o600)
+            done = _results([event for event in events[: at + (cut >= len(line) - 1)]])
+            LEDGER.clear()
+            if not await _go_on(name, directory):
+                assert at + (cut >= len(line) - 1) <= 1, "the session was told of and is gone"
+                continue
+            after = events_of(directory, session_id)
+            where = f"cut at event {at}, byte {cut} of {len(line)} ({line[:60]!r})"
+            if not any(event["type"] == "message.received" for event in events[: at + (cut >= len(line) - 1)]):
+                assert after[-1]["data"]["reason"] == "interrupted", where
+                continue
+            assert after[-1]["data"]["reason"] == "idle", where
+            assert [event["type"] for event in after if event["type"] in ("turn.completed", "turn.failed")] == [
+                "turn.completed"
+            ], where
+            assert [call for call in done if LEDGER[call]] == [], f"{where}: ran again"
+            assert {call: row["status"] for call, row in _results(after).items()} == {
+                call: row["status"] for call, row in _results(events).items()
+            }, where
+            if name not in BESIDE:
+                assert counted_text(after) == expected, where
+            assert [keys for keys in KEYS.values() if len(keys) > 1] == [], where
+        offset += len(line)
+    assert faults_below(tmp_path) == []
