@@ -51,7 +51,7 @@ class HttpApprovalWaiter:
             await attempt.commit(request, *after)
             return await bell
         except asyncio.CancelledError:
-            if not attempt.is_over and not bell.done():
+            if not attempt.is_over and (bell.cancelled() or not bell.done()):
                 attempt.hand_over(given_up(request.data, request.type))
             raise
         finally:
