@@ -512,6 +512,23 @@ async def test_a_line_over_a_block_is_written_again_whole_where_the_limit_is_hig
     overwrite(log, LogBuilder(SESSION).start().finish("").content)
 
 
+async def test_a_disk_that_takes_no_bytes_again_is_an_error_and_no_endless_loop(
+    data_dir: Path, builder: LogBuilder, crew: SyncCrew
+) -> None:
+    class Full(FaultyFileSystem):
+        def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int:
+            return 0 if self.calls.count("datasync") == 1 else super().pwrite(fd, data, offset)
+
+    fs = Full(fail_at=0, fail_names=frozenset({"datasync"}))
+    log = SessionEventLog.create(SESSION, path_of(data_dir), fs=fs, crew=crew)
+    log.append(builder.content, expected_bytes=0)
+    for _ in range(2):
+        with pytest.raises(StorageUnavailable):
+            await log.sync()
+    fs.calls.clear()
+    await log.sync()
+
+
 # -- finding ---------------------------------------------------------------------------------------------------------
 
 

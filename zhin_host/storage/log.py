@@ -281,9 +281,6 @@ def open_mended(
     except OSError as error:
         fs.close_quietly(fd)
         raise storage_error(error, f"mend the log of {session_id}") from error
-    except BaseException:
-        fs.close_quietly(fd)
-        raise
     return SessionEventLog(session_id, path, fd, end, fs=fs, crew=crew)
 
 
