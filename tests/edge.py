@@ -13,8 +13,9 @@ from zhin_host.answers import Answered
 from zhin_host.clock import SessionId
 from zhin_host.config import Config
 from zhin_host.http import AllowAll, create_app
+from zhin_host.intake import Accepted, Key, OnBusy
 from zhin_host.ports import Authenticator, Principal
-from zhin_host.store import Accepted, HttpAgentSessionStore, Page
+from zhin_host.store import HttpAgentSessionStore, Page
 from zhin_host.subscriptions import Feed, Subscription, Subscriptions, Until
 
 SESSION = "ses_01jdq3v2k0000000000000000a"
@@ -130,17 +131,33 @@ class FakeStore(HttpAgentSessionStore):
         self,
         who: Principal,
         message: str | list[dict[str, str]],
-        metadata: Mapping[str, Any] | None,
-        agent: str | None,
+        metadata: Mapping[str, Any] | None = None,
+        agent: str | None = None,
+        key: Key | None = None,
     ) -> Accepted:
-        self._note("start", who.name, message, metadata, agent)
+        self._note(
+            "start", who.name, message, metadata, agent, *([] if key is None else [key.key, key.digest])
+        )
         return Accepted(SESSION, TOKEN, "turn_1", 0)
 
-    async def proceed(
-        self, who: Principal, session_id: str, token: str, message: str | list[dict[str, str]]
+    async def proceed(  # noqa: PLR0917 - as the store has it
+        self,
+        who: Principal,
+        session_id: str,
+        token: str,
+        message: str | list[dict[str, str]],
+        on_busy: OnBusy = "reject",
+        key: Key | None = None,
     ) -> Accepted:
-        self._note("proceed", who.name, session_id, token, message)
-        return Accepted(session_id, TOKEN, "turn_2", 9)
+        told = [on_busy] if on_busy != "reject" else []
+        self._note(
+            "proceed", who.name, session_id, token, message, *told, *([] if key is None else [key.key])
+        )
+        return Accepted(session_id, TOKEN, "turn_2", 9, is_queued=on_busy != "reject")
+
+    async def resume(self, who: Principal, session_id: str, token: str | None = None) -> Accepted:
+        self._note("resume", who.name, session_id, token)
+        return Accepted(session_id, TOKEN, "turn_3", 12)
 
     async def answer(
         self, who: Principal, session_id: str, request_id: str, answer: Mapping[str, Any], comment: str | None

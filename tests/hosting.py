@@ -24,7 +24,8 @@ from zhin_host.session import LiveSession
 from zhin_host.state import PendingRequest
 from zhin_host.storage.files import FileHttpSessionPersistence
 from zhin_host.storage.memory import MemorySessionPersistence
-from zhin_host.store import Accepted, HttpAgentSessionStore
+from zhin_host.intake import Accepted
+from zhin_host.store import HttpAgentSessionStore
 from zhin_host.subscriptions import Until
 
 NOBODY: Final = Principal()
@@ -132,7 +133,7 @@ class Hosting:
 
     async def settled(self, session_id: str) -> None:
         """Wait until no turn of the session is open and its runner has left."""
-        runner = self.store._runners.get(SessionId(session_id))
+        runner = self.store._driver.runner(SessionId(session_id))
         if runner is not None:
             async with asyncio.timeout(DEADLINE_S):
                 await runner.settled()

@@ -57,7 +57,7 @@ MOVES: Final[dict[str, frozenset[Phase]]] = {  # event -> the phases in which it
     ev.STEP_COMPLETED: frozenset({Phase.REST}),
     ev.STEP_INTERRUPTED: frozenset({Phase.REST, Phase.PARKED}),
     ev.STEP_RESUMED: frozenset({Phase.RUNNING}),
-    ev.MESSAGE_QUEUED: _ENDING | {Phase.REST},
+    ev.MESSAGE_QUEUED: _ENDING,
     ev.MESSAGE_RECEIVED: frozenset({Phase.RUNNING}),
     ev.MESSAGE_APPENDED: _WORKING,
     ev.MESSAGE_COMPLETED: _WORKING,

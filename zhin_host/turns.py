@@ -117,6 +117,13 @@ class HttpTurnRunner:
         """Whether the agent's task has ended, or is about to in this very step."""
         return self._task is None or self._task.done() or self._task is asyncio.current_task()
 
+    async def settled(self) -> None:
+        """Wait until the turn has ended in the log or was given up."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+        if self._left is not None:
+            await asyncio.wait({self._left})
+
     def when_settled(self, then: Callable[[HttpTurnRunner], None]) -> None:
         """Call `then` when the agent's task has ended after all."""
         if self._task is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from typing import Any
 
@@ -349,38 +350,44 @@ async def test_the_next_page_is_named_when_there_is_one() -> None:
         assert (await client.get("/sessions")).json()["nextBefore"] == OTHER_SESSION
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "headers", "named"),
-    [
-        ("/session", {"message": "x"}, {"idempotency-key": "k"}, "Idempotency-Key"),
-        (
-            f"/session/{SESSION}",
-            {"message": "x", "continuationToken": "t"},
-            {"idempotency-key": "k"},
-            "Idempotency-Key",
-        ),
-        (f"/session/{SESSION}", {"message": "x", "continuationToken": "t", "onBusy": "queue"}, {}, "onBusy"),
-        (
-            f"/session/{SESSION}",
-            {"message": "x", "continuationToken": "t", "onBusy": "interrupt"},
-            {},
-            "onBusy",
-        ),
-        (f"/session/{SESSION}/resume", None, {}, "resume"),
-        (f"/session/{SESSION}/resume", {"continuationToken": "t"}, {}, "resume"),
-    ],
-)
-async def test_what_is_left_to_later_is_refused_by_name(
-    path: str, body: Any, headers: dict[str, str], named: str
-) -> None:
+async def test_an_idempotency_key_reaches_the_store_with_the_digest_of_the_bodys_bytes() -> None:
+    store = FakeStore()
+    body = b'{"message": "x"}'
+    headers = {"idempotency-key": "k-1", "content-type": "application/json"}
+    async with client_of(app_of(store)) as client:
+        assert (await client.post("/session", content=body, headers=headers)).status_code == 200
+    digest = "sha256:" + hashlib.sha256(body).hexdigest()
+    assert store.calls == [("start", None, "x", None, None, "k-1", digest)]
+
+
+@pytest.mark.parametrize("key", ["", " ", "a b", "k" * 256, "caf\u00e9"])
+async def test_a_key_that_is_not_visible_ascii_is_refused(key: str) -> None:
     store = FakeStore()
     async with client_of(app_of(store)) as client:
-        response = await client.post(path, json=body, headers=headers)
-    assert response.status_code == 400
-    assert response.json()["error"] == "BAD_REQUEST"
-    assert named in response.json()["message"]
-    assert "not supported yet" in response.json()["message"]
+        response = await client.post(
+            "/session", json={"message": "x"}, headers={"idempotency-key": key.encode()}
+        )
+    assert (response.status_code, response.json()["error"]) == (400, "BAD_REQUEST")
     assert store.calls == []
+
+
+@pytest.mark.parametrize("policy", ["queue", "interrupt"])
+async def test_what_to_do_when_busy_reaches_the_store_and_a_queued_answer_says_so(policy: str) -> None:
+    store = FakeStore()
+    body = {"message": "x", "continuationToken": "t", "onBusy": policy}
+    async with client_of(app_of(store)) as client:
+        response = await client.post(f"/session/{SESSION}", json=body)
+    assert response.json()["queued"] is True
+    assert store.calls == [("proceed", None, SESSION, "t", "x", policy)]
+
+
+@pytest.mark.parametrize(("body", "token"), [(None, None), ({}, None), ({"continuationToken": "t"}, "t")])
+async def test_a_resume_needs_no_body_and_passes_its_token_on(body: Any, token: str | None) -> None:
+    store = FakeStore()
+    async with client_of(app_of(store)) as client:
+        response = await client.post(f"/session/{SESSION}/resume", json=body)
+    assert (response.status_code, response.json()["startIndex"]) == (200, 12)
+    assert store.calls == [("resume", None, SESSION, token)]
 
 
 async def test_the_body_is_judged_before_the_caller_and_the_caller_before_the_session() -> None:

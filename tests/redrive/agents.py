@@ -157,8 +157,18 @@ async def trying(turn: Turn) -> None:
 AGENTS: dict[str, Agent] = {
     agent.__name__: agent
     for agent in (
-        plain, repeated, approving, granted, gathering, side_by_side, catching, impatient, checkpointing, paying, trying,
-    )  # fmt: skip
+        plain,
+        repeated,
+        approving,
+        granted,
+        gathering,
+        side_by_side,
+        catching,
+        impatient,
+        checkpointing,
+        paying,
+        trying,
+    )
 }
 BESIDE = {"gathering", "side_by_side"}  # text beside other actions may be repeated or missing
 EXPIRES = (RequestExpired,)

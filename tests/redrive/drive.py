@@ -13,7 +13,6 @@ import orjson
 
 from tests.redrive.agents import AGENTS, list_pages, pay, publish, wire
 from zhin_host.audit import audit_directory
-from zhin_host.clock import SessionId
 from zhin_host.host import AgentSessionHost, create_agent_session_host
 from zhin_host.ports import Principal
 
@@ -30,13 +29,16 @@ def host_of(name: str, directory: Path, **settings: Any) -> AgentSessionHost:
 
 
 async def answer_all(host: AgentSessionHost, session_id: str, *, is_patient: bool) -> bool:
-    """Answer every open request as the script says; whether there was one. "Quick?" is left to the agent's own limit."""
+    """Answer every open request as the script says; whether there was one.
+
+    "Quick?" is left to the agent's own limit while that is there.
+    """
     view = await host.store.view(NOBODY, session_id)
     for request in view["pendingRequests"]:
         request_id = request["requestId"]
         match request["kind"]:
             case "authorization":
-                await host.store.authorize(NOBODY, request_id, True, None, None)  # noqa: FBT003
+                await host.store.authorize(NOBODY, request_id, True, None, None)
             case "question":
                 await host.store.answer(NOBODY, session_id, request_id, {"response": "red"}, None)
             case _:
@@ -60,7 +62,9 @@ async def until_rest(host: AgentSessionHost, session_id: str, *, is_patient: boo
                 finally:
                     await stream.aclose()
             else:
-                await asyncio.sleep(0.001)  # an approval that the agent itself gives up has no answer to wait for
+                await asyncio.sleep(
+                    0.001
+                )  # an approval that the agent itself gives up has no answer to wait for
 
 
 def events_of(directory: Path, session_id: str) -> list[dict[str, Any]]:
@@ -83,12 +87,6 @@ def counted_text(events: list[dict[str, Any]]) -> str:
     return "".join(delta for _, delta in said)
 
 
-def session_of(directory: Path) -> SessionId:
-    """The one session of a directory."""
-    (log,) = directory.glob("*.ndjson")
-    return SessionId(log.stem)
-
-
 def faults_below(directory: Path) -> list[str]:
     """What the audit, and the referee if there is one, find wrong in every directory below this one."""
     faults = [
@@ -100,7 +98,11 @@ def faults_below(directory: Path) -> list[str]:
     referee = os.environ.get("ZHIN_REFEREE")
     if referee is not None:
         done = subprocess.run(
-            [sys.executable, referee, str(directory)], capture_output=True, text=True, check=False, timeout=120
+            [sys.executable, referee, str(directory)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
         )
         faults += done.stdout.splitlines()[:-1]
     return faults

@@ -1,13 +1,14 @@
-"""Every log of every scripted agent, cut after each event and within each line: the turn goes on as if nothing had been."""
+"""Every log of every scripted agent, cut after each event and within each line: the turn goes on all the same."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.redrive.agents import AGENTS, BESIDE, KEYS, LEDGER
-from tests.redrive.drive import NOBODY, counted_text, events_of, faults_below, host_of, session_of, until_rest
+from tests.redrive.drive import NOBODY, counted_text, events_of, faults_below, host_of, until_rest
 from zhin_host.errors import SessionNotFound
 
 
@@ -19,18 +20,17 @@ async def _undisturbed(name: str, directory: Path) -> str:
     return accepted.session_id
 
 
-async def _go_on(name: str, directory: Path) -> bool:
+async def _go_on(name: str, directory: Path, session_id: str) -> bool:
     """Start a host on a cut log and drive it to rest; whether the session is there at all."""
     async with host_of(name, directory) as host:
         try:
-            session_id = session_of(directory)
             await until_rest(host, session_id, is_patient=False)  # the limit went with the process
         except SessionNotFound:
             return False
     return True
 
 
-def _results(events: list[dict]) -> dict[str, dict]:
+def _results(events: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {
         event["data"]["callId"]: event["data"]
         for event in events
@@ -58,20 +58,22 @@ async def test_a_turn_cut_down_anywhere_ends_as_an_undisturbed_one(name: str, tm
             mark = directory / f"{session_id}.open"
             mark.write_text("running")
             mark.chmod(0o600)
-            done = _results([event for event in events[: at + (cut >= len(line) - 1)]])
+            done = _results(events[: at + (cut >= len(line) - 1)])
             LEDGER.clear()
-            if not await _go_on(name, directory):
+            if not await _go_on(name, directory, session_id):
                 assert at + (cut >= len(line) - 1) <= 1, "the session was told of and is gone"
                 continue
             after = events_of(directory, session_id)
             where = f"cut at event {at}, byte {cut} of {len(line)} ({line[:60]!r})"
-            if not any(event["type"] == "message.received" for event in events[: at + (cut >= len(line) - 1)]):
+            if not any(
+                event["type"] == "message.received" for event in events[: at + (cut >= len(line) - 1)]
+            ):
                 assert after[-1]["data"]["reason"] == "interrupted", where
                 continue
             assert after[-1]["data"]["reason"] == "idle", where
-            assert [event["type"] for event in after if event["type"] in ("turn.completed", "turn.failed")] == [
-                "turn.completed"
-            ], where
+            assert [
+                event["type"] for event in after if event["type"] in ("turn.completed", "turn.failed")
+            ] == ["turn.completed"], where
             assert [call for call in done if LEDGER[call]] == [], f"{where}: ran again"
             assert {call: row["status"] for call, row in _results(after).items()} == {
                 call: row["status"] for call, row in _results(events).items()

@@ -552,8 +552,6 @@ def test_a_resumed_turn_with_nothing_to_discard_says_nothing_of_it(data_dir: Pat
     [
         ("AGENT_FAILED", None, 5, "is meant"),
         ("AGENT_FAILED", None, None, "is meant"),
-        ("AGENT_FAILED", "turn_x", 4, "which is not the last turn"),
-        ("TURN_DIVERGED", None, 4, "which is not the last turn"),
     ],
 )
 def test_a_turn_resumed_wrongly_is_named(
@@ -567,6 +565,19 @@ def test_a_turn_resumed_wrongly_is_named(
     builder.put(*completed("" if at == 4 else "lost"))
     kept(data_dir, builder.content)
     assert any(message in fault.message for fault in verdict_of(data_dir).faults)
+
+
+@pytest.mark.damaged(reason="a turn resumes another than the last failed one")
+@pytest.mark.parametrize(("code", "resumes"), [("AGENT_FAILED", "turn_x"), ("TURN_DIVERGED", None)])
+def test_a_turn_that_resumes_what_cannot_be_resumed_is_named(
+    data_dir: Path, code: str, resumes: str | None
+) -> None:
+    builder = LogBuilder(SESSION).start().say("lost")
+    old = builder.turn_id
+    builder.put(failed(builder, code=code, recoverable=code == "AGENT_FAILED"))
+    events = [(event["type"], event["data"]) for event in map(orjson.loads, builder.lines)]
+    kept(data_dir, b"".join(chained(SESSION, [*events, resumed(resumes or old, 50, 4)])))
+    assert any("not the last turn" in fault.message for fault in verdict_of(data_dir).faults)
 
 
 @pytest.mark.damaged(reason="a message is dropped")

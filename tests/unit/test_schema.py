@@ -189,7 +189,11 @@ WRONG_FIELDS: list[tuple[Callable[[dict[str, Any]], object], dict[str, Any], str
     (schema.follow_up_of, {"message": "x"}, "continuationToken is missing"),
     (schema.follow_up_of, {"message": "x", "continuationToken": 5}, "continuationToken is not a string"),
     (schema.follow_up_of, {"continuationToken": "t"}, "message"),
-    (schema.follow_up_of, {"message": "x", "continuationToken": "t", "onBusy": "queue"}, "onBusy 'queue'"),
+    (
+        schema.follow_up_of,
+        {"message": "x", "continuationToken": "t", "onBusy": "wait"},
+        "onBusy is one of reject, queue, interrupt, not 'wait'",
+    ),
     (schema.follow_up_of, {"message": "x", "continuationToken": "t", "onBusy": True}, "onBusy"),
     (schema.answer_of, {"approved": True}, "requestId is missing"),
     (schema.answer_of, {"requestId": "r"}, "exactly one"),
@@ -236,8 +240,9 @@ def test_parts_keep_their_type_and_text_only() -> None:
 
 
 def test_onbusy_reject_is_what_is_done_anyway() -> None:
-    body = {"message": "x", "continuationToken": "t", "onBusy": "reject"}
-    assert schema.follow_up_of(body) == schema.FollowUp("t", "x")
+    body = {"message": "x", "continuationToken": "t"}
+    assert schema.follow_up_of(body) == schema.FollowUp("t", "x", "reject")
+    assert schema.follow_up_of({**body, "onBusy": "reject"}) == schema.FollowUp("t", "x", "reject")
 
 
 @pytest.mark.parametrize("response", [None, False, 0, "", [], {"a": [1]}])
