@@ -21,8 +21,10 @@ def bind(host: str, port: int) -> list[socket.socket]:
     Raises:
         StartupError: There is no such address, or the port is in use or not ours to take.
     """
+    if not host:  # else it would stand for every address, where who calls was not thought of
+        raise StartupError("There is no address to listen on; name it with --host.")
     try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise StartupError(
             f"There is no address {host!r} here: {error.strerror}; choose another --host."
