@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 from zhin_host.attempt import Services
 from zhin_host.clock import SessionId
-from zhin_host.errors import SessionNotFound, StorageUnavailable
+from zhin_host.errors import EventRefused, SessionNotFound, StorageUnavailable
 from zhin_host.ports import MARK_RUNNING, MARK_STOPPED, Principal, SessionPersistence
 from zhin_host.recovery import ending_after_restart, hydrate
 from zhin_host.session import LiveSession
@@ -231,7 +231,7 @@ class LiveSessions:
                     self._to_unmark.add(live.session_id)
                 elif live.is_marked:
                     await self.persistence.mark(live.session_id, MARK_STOPPED)
-            except StorageUnavailable as error:
+            except (StorageUnavailable, EventRefused) as error:
                 _log.error("session %s was not left whole: %s", live.session_id, error)
             live.log.close()
         self._live.clear()

@@ -17,6 +17,7 @@ from zhin_host.text import TRUNCATED_BYTES_MAX, SaidText
 from zhin_host.tools import BadArguments, Tool
 
 _CALL_MARGIN_BYTES = 2_048  # what stands beside the arguments in input.requested
+_NAME_CHARACTERS = 128  # stands beside every result too
 
 
 class Turn:
@@ -140,8 +141,8 @@ class Turn:
         """Run a function as a recorded action and return its value in its JSON form.
 
         Args:
-            name: What the log calls it.
-            fn: Async, or a plain function, which runs in a thread.
+            name: What the log calls it, 1 to 128 printable characters.
+            fn: Async, or a plain function, which runs in a thread. A tool is no such function: see call_tool.
             args: Its arguments, recorded by their names.
             retry: Left to a later version; only None.
             kwargs: Its arguments by name.
@@ -151,6 +152,10 @@ class Turn:
         """
         if retry is not None:
             raise TypeError("retry= is not supported yet; let the function itself try again")
+        if isinstance(fn, Tool):
+            raise TypeError(f"{fn.name} is a tool; call_tool runs it, and asks first where its policy says so")
+        if not (0 < len(name) <= _NAME_CHARACTERS and name.isprintable()):
+            raise ValueError(f"an action's name is 1 to 128 printable characters, not {name!r:.80}")
         self._attempt.check()
         try:
             arguments = ev.json_form(named_arguments(fn, args, kwargs))
