@@ -19,12 +19,12 @@ from zhin_host import events as ev
 from zhin_host.audit import audit_session
 from zhin_host.clock import SessionId
 from zhin_host.host import AgentSessionHost, create_agent_session_host
+from zhin_host.intake import Accepted
 from zhin_host.ports import Principal, SessionPersistence
 from zhin_host.session import LiveSession
 from zhin_host.state import PendingRequest
 from zhin_host.storage.files import FileHttpSessionPersistence
 from zhin_host.storage.memory import MemorySessionPersistence
-from zhin_host.intake import Accepted
 from zhin_host.store import HttpAgentSessionStore
 from zhin_host.subscriptions import Until
 

@@ -23,6 +23,8 @@ from zhin_host.errors import (
 from zhin_host.identity import like_of_call
 
 _ERROR_CHARACTERS: Final = 2_000
+_ERROR_BYTES: Final = 2_400  # with it an action.result fits the shortest line that may be set
+_TYPE_CHARACTERS: Final = 100
 _RESULT_MARGIN_BYTES: Final = 1_024  # callId, toolName, status and duration beside the output
 
 
@@ -261,7 +263,17 @@ def named_arguments(
 
 def error_form(code: str, error: BaseException) -> dict[str, Any]:
     """An error as events carry it: code, message and, for what zhin_host did not raise itself, its type."""
-    message = ev.text_form(str(error))[:_ERROR_CHARACTERS]
+    message = ev.text_form(_said(error))[:_ERROR_CHARACTERS]
+    if len(ev.json_bytes(message)) > _ERROR_BYTES:
+        message = message[: _ERROR_BYTES // 6]  # a control character is six bytes in JSON
     if isinstance(error, ZhinError):
         return {"code": code, "message": message}
-    return {"code": code, "type": type(error).__qualname__, "message": message or type(error).__qualname__}
+    kind = type(error).__qualname__[-_TYPE_CHARACTERS:]
+    return {"code": code, "type": kind, "message": message or kind}
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - __str__ is foreign code too, and the failure must be recorded all the same
+        return ""

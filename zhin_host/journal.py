@@ -11,7 +11,7 @@ from typing import Any, Final
 from zhin_host import events as ev
 from zhin_host.clock import Clock
 from zhin_host.config import Config
-from zhin_host.errors import StorageUnavailable
+from zhin_host.errors import EventRefused, StorageUnavailable
 from zhin_host.fold import apply
 from zhin_host.ports import SessionLog
 from zhin_host.projector import HttpStepProjector
@@ -69,7 +69,7 @@ class SessionJournal:
         """Put what is queued, then `drafts`, then what follows of them into the log, as one batch and one write.
 
         On return the batch is with the operating system and its readers are told. On an error nothing is written and
-        what was queued stays queued.
+        what was queued stays queued, but for an event that can never be written: that would keep out all later ones.
 
         Raises:
             StorageUnavailable, StorageFull: The log cannot be written now.
@@ -83,9 +83,13 @@ class SessionJournal:
         state = copy.copy(self.state)
         lines: list[bytes] = []
         given = () if callable(drafts) else drafts
-        rest_offset = self._fold(state, lines, [*self._queued, *given], is_live=is_live)
-        if callable(drafts):
-            rest_offset = self._fold(state, lines, drafts(state), is_live=is_live) or rest_offset
+        try:
+            rest_offset = self._fold(state, lines, [*self._queued, *given], is_live=is_live)
+            if callable(drafts):
+                rest_offset = self._fold(state, lines, drafts(state), is_live=is_live) or rest_offset
+        except EventRefused:
+            self._drop_refused(is_live=is_live)
+            raise
         if not lines:
             return
         batch = b"".join(lines)
@@ -203,6 +207,21 @@ class SessionJournal:
                 rest_offset = rest_offset or paid
         return rest_offset
 
+    def _drop_refused(self, *, is_live: bool) -> None:
+        """Take out of the queue what can never be written; its writer was not told of it in time: a bug."""
+        state = copy.copy(self.state)
+        kept: list[ev.Draft] = []
+        for draft in self._queued:
+            trial = copy.copy(state)
+            try:
+                self._fold(trial, [], [draft], is_live=is_live)
+            except EventRefused as error:
+                _log.error("session %s: an event is dropped: %s", state.session_id, error)
+            else:
+                state = trial
+                kept.append(draft)
+        self._queued = kept
+
     def _pay(
         self, state: SessionState, lines: list[bytes], coming: Iterable[str], *, is_live: bool
     ) -> int | None:
@@ -237,11 +256,15 @@ class SessionJournal:
         self._is_flush_planned = False
         if not self._queued:
             return
+        count = len(self._queued)
         try:
             self.write(())
         except StorageUnavailable as error:
             self._is_stalled = True  # the next call of the turn waits for storage, and these drafts with it
             _log.warning("session %s could not be written: %s", self.state.session_id, error)
+        except EventRefused:  # logged and dropped; the others go on
+            if len(self._queued) < count:
+                self._flush_soon()
 
     def _show(self, batch: bytes, rest_offset: int | None) -> None:
         """Let readers see the batch; under --fsync always not before it is synced (contract section 4)."""

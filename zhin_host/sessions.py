@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from zhin_host.attempt import Services
 from zhin_host.clock import SessionId
 from zhin_host.driver import TurnDriver
-from zhin_host.errors import SessionNotFound, StorageUnavailable
+from zhin_host.errors import EventRefused, SessionNotFound, StorageUnavailable
 from zhin_host.index import SessionIndex
 from zhin_host.ports import (
     MARK_PARKED,
@@ -283,7 +283,7 @@ class LiveSessions:
                     await live.journal.sync()
                     await live.save_snapshot(self.persistence)
                 await self._leave_mark(live)
-            except StorageUnavailable as error:
+            except (StorageUnavailable, EventRefused) as error:
                 _log.error("session %s was not left whole: %s", live.session_id, error)
             live.log.close()
         self._live.clear()

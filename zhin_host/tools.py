@@ -21,6 +21,7 @@ Policy = Literal["never", "once", "always", "on-risk"]
 Approval = Policy | Callable[..., bool | Awaitable[bool]]
 Scope = Literal["call", "session"]
 
+_NAME_CHARACTERS = 64  # what those who serve models take at most
 _POLICIES = ("never", "once", "always", "on-risk")
 
 
@@ -128,12 +129,15 @@ def tool(
 
     Raises:
         TypeError: The policy is unknown, or a parameter cannot be given by name or has a type without a JSON form.
+        ValueError: The name is not 1 to 64 printable characters.
     """
     if not callable(approval) and approval not in _POLICIES:
         raise TypeError(f"approval is one of {', '.join(_POLICIES)} or a function, not {approval!r}")
 
     def make(wrapped: Callable[..., Any]) -> Tool:
-        tool_name = name or wrapped.__name__
+        tool_name = wrapped.__name__ if name is None else name
+        if not (0 < len(tool_name) <= _NAME_CHARACTERS and tool_name.isprintable()):
+            raise ValueError(f"a tool's name is 1 to 64 printable characters, not {tool_name!r:.80}")
         return Tool(
             name=tool_name,
             description=(inspect.getdoc(wrapped) or "").split("\n\n")[0],

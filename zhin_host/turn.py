@@ -18,6 +18,7 @@ from zhin_host.text import TRUNCATED_BYTES_MAX, SaidText
 from zhin_host.tools import BadArguments, Tool
 
 _CALL_MARGIN_BYTES = 2_048  # what stands beside the arguments in input.requested
+_NAME_CHARACTERS = 128  # stands beside every result too
 
 
 class Turn:
@@ -146,8 +147,8 @@ class Turn:
         Once it has a result it is never run again: in a later attempt the recorded one is returned, or raised.
 
         Args:
-            name: What the log calls it.
-            fn: Async, or a plain function, which runs in a thread.
+            name: What the log calls it, 1 to 128 printable characters.
+            fn: Async, or a plain function, which runs in a thread. A tool is no such function: see call_tool.
             args: Its arguments, recorded by their names.
             retry: When it is tried again after a failure; None: never.
             kwargs: Its arguments by name.
@@ -155,6 +156,12 @@ class Turn:
         Raises:
             ActionFailed: It raised, or its arguments or value cannot be recorded; the cause is the original.
         """
+        if isinstance(fn, Tool):
+            raise TypeError(
+                f"{fn.name} is a tool; call_tool runs it, and asks first where its policy says so"
+            )
+        if not (0 < len(name) <= _NAME_CHARACTERS and name.isprintable()):
+            raise ValueError(f"an action's name is 1 to 128 printable characters, not {name!r:.80}")
         attempt, actions = self._attempt, self._actions
         attempt.check()
         try:

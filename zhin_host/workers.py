@@ -41,13 +41,16 @@ class Workers:
             except RuntimeError:  # the loop is closed: the host stopped and nobody waits for this any more
                 return
 
-        threading.Thread(
-            target=work, name=f"action {getattr(function, '__name__', 'function')}", daemon=True
-        ).start()
+        name = f"action {getattr(function, '__name__', 'function')}"
+        try:
+            threading.Thread(target=work, name=name, daemon=True).start()
+        except RuntimeError:  # the system gives no further thread
+            self._free.release()
+            raise
         try:
             return await asyncio.shield(done)
         except asyncio.CancelledError:
-            if done.done() or gives_up():
+            if gives_up():
                 raise
         return await asyncio.shield(done)
 

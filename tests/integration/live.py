@@ -13,7 +13,9 @@ import httpx
 
 from zhin_host import Turn, tool
 from zhin_host.host import AgentSessionHost
-from zhin_host.server import _Config, _Server, _Stoppable, bind
+from zhin_host.server import Server, bind
+from zhin_host.server.connection import ServerConfig
+from zhin_host.server.process import Stoppable
 
 UNKNOWN_SESSION = "ses_01jdq3v2k0000000000000000z"
 UNKNOWN_REQUEST = "req_01jdq3v2k0000000000000000z_0123456789abcdefghjkmnpqrs"
@@ -75,7 +77,7 @@ class Serving:
         client: Speaks to it, with /zhin/v1 as its base.
     """
 
-    def __init__(self, host: AgentSessionHost, port: int, server: _Server, task: asyncio.Task[None]) -> None:
+    def __init__(self, host: AgentSessionHost, port: int, server: Server, task: asyncio.Task[None]) -> None:
         self.host = host
         self.port = port
         self.client = httpx.AsyncClient(base_url=f"http://localhost:{port}/zhin/v1", timeout=20)
@@ -134,10 +136,10 @@ class Serving:
 async def served(host: AgentSessionHost) -> AsyncIterator[Serving]:
     """The host on a free port until the block ends."""
     sockets = bind("localhost", 0)
-    app = _Stoppable(host.app)
+    app = Stoppable(host.app)
     is_ready = asyncio.Event()
-    server = _Server(
-        _Config(app, lifespan="off", log_level=logging.WARNING),
+    server = Server(
+        ServerConfig(app, lifespan="off", log_level=logging.WARNING),
         app,
         start=host.start,
         drain=host.stop,

@@ -365,7 +365,7 @@ async def test_a_key_that_is_not_visible_ascii_is_refused(key: str) -> None:
     store = FakeStore()
     async with client_of(app_of(store)) as client:
         response = await client.post(
-            "/session", json={"message": "x"}, headers={"idempotency-key": key.encode()}
+            "/session", json={"message": "x"}, headers=[(b"idempotency-key", key.encode())]
         )
     assert (response.status_code, response.json()["error"]) == (400, "BAD_REQUEST")
     assert store.calls == []

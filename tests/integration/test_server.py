@@ -257,7 +257,7 @@ def test_a_port_in_use_is_refused_with_a_sentence() -> None:
             bind("127.0.0.1", port)
 
 
-@pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1", "not an address"])
+@pytest.mark.parametrize("host", ["", "no-such-host.invalid", "192.0.2.1", "not an address"])
 def test_an_address_that_is_not_here_is_refused_with_a_sentence(host: str) -> None:
     with pytest.raises(StartupError, match=r"--host\.$"):
         bind(host, 0)

@@ -17,7 +17,14 @@ from tests.scripted_log import ScriptedLog
 from tests.stories import answer, ask
 from zhin_host import events as ev
 from zhin_host.config import Config
-from zhin_host.errors import EventTooLarge, IllegalMove, StorageFull, StorageUnavailable, Unserializable
+from zhin_host.errors import (
+    EventRefused,
+    EventTooLarge,
+    IllegalMove,
+    StorageFull,
+    StorageUnavailable,
+    Unserializable,
+)
 from zhin_host.journal import SessionJournal
 from zhin_host.state import SessionState, new_state
 
@@ -258,6 +265,34 @@ async def test_a_draft_that_is_no_line_changes_nothing_and_the_next_one_is_writt
         bench.journal.write([ev.Draft(ev.MESSAGE_APPENDED, DELTA), draft])
     assert (bench.log.tried, bench.journal.state, bench.shown) == (0, before, before.next_index)
     bench.journal.write([ev.Draft(ev.MESSAGE_APPENDED, DELTA)])
+    assert types(bench.events)[4:] == ["message.appended"]
+
+
+BAD = [
+    ev.Draft(ev.ACTIONS_REQUESTED, {"callId": "call_1", "toolName": "x" * 5000, "input": {}}),
+    ev.Draft(ev.ACTION_RESULT, {"callId": "call_7", "toolName": "", "status": "failed", "durationMs": 0}),
+]
+
+
+@pytest.mark.parametrize("bad", BAD, ids=["too large", "illegal"])
+async def test_a_queued_event_that_can_never_be_written_keeps_out_none_of_the_others(bad: ev.Draft) -> None:
+    bench = Bench(line_bytes_max=4096)
+    bench.say("one")
+    bench.journal.queue(*bad)
+    bench.say("two")
+    with pytest.raises(EventRefused):
+        bench.journal.write([ev.Draft(*ask("r1"))])
+    assert bench.log.tried == 0
+    bench.journal.write([ev.Draft(*ask("r1"))])
+    assert [event.data.get("messageDelta") for event in bench.events[4:6]] == ["one", "two"]
+    assert types(bench.events)[6] == "input.requested"
+
+
+async def test_the_flush_of_a_queue_writes_what_can_be_written() -> None:
+    bench = Bench(line_bytes_max=4096)
+    for draft in (*BAD, ev.Draft(ev.MESSAGE_APPENDED, DELTA), *BAD):
+        bench.journal.queue(*draft)
+    await turns_of_the_loop()
     assert types(bench.events)[4:] == ["message.appended"]
 
 

@@ -17,7 +17,7 @@ from zhin_host import events as ev
 from zhin_host.errors import SessionNotFound, StorageFull, StorageUnavailable
 from zhin_host.storage.crew import SyncCrew
 from zhin_host.storage.fs import FileSystem
-from zhin_host.storage.lines import find_line
+from zhin_host.storage.lines import BrokenLine, Read, find_line
 from zhin_host.storage.log import SessionEventLog, open_mended, peek
 
 SESSION = session_id_of(1)
@@ -428,10 +428,10 @@ async def test_what_is_appended_during_a_sync_is_synced_by_the_next(
     await asyncio.to_thread(fs.started.wait, 30)
     for batch in builder.batches[1:]:
         log.append(batch, expected_bytes=log.size_bytes)
-    second = asyncio.ensure_future(log.sync())
-    await asyncio.sleep(0)
     fs.go.set()
-    await asyncio.gather(first, second)
+    await first
+    assert fs.calls.count("datasync") == 1
+    await log.sync()
     assert fs.calls.count("datasync") == 2
     await log.sync()
     assert fs.calls.count("datasync") == 2
@@ -532,6 +532,10 @@ async def test_a_disk_that_takes_no_bytes_again_is_an_error_and_no_endless_loop(
 # -- finding ---------------------------------------------------------------------------------------------------------
 
 
+def reader(content: bytes) -> Read:
+    return lambda offset, size_bytes: content[offset : offset + size_bytes]
+
+
 def test_an_event_is_found_with_some_twenty_short_reads() -> None:
     content = b"".join(
         b'{"index":%d,"type":"x.a","timestamp":1,"data":{}}\n' % index for index in range(500_000)
@@ -570,6 +574,14 @@ def test_an_index_that_is_missing_in_the_middle_is_an_error(data_dir: Path, coun
         log.offset_of(count // 2)
 
 
+def test_wherever_an_index_is_missing_its_search_is_an_error() -> None:
+    lines = [b'{"index":%d,"type":"x.a","timestamp":1,"data":{}}\n' % index for index in range(1500)]
+    for missing in range(1499):
+        content = b"".join(lines[:missing] + lines[missing + 1 :])
+        with pytest.raises(BrokenLine):
+            find_line(reader(content), len(content), missing)
+
+
 def test_errors_of_reading_pass_as_storage_errors(data_dir: Path, builder: LogBuilder) -> None:
     path_of(data_dir, builder.content)
     fs = FaultyFileSystem()
@@ -594,7 +606,7 @@ def test_reads_that_come_short_are_continued(data_dir: Path, builder: LogBuilder
 
 def test_a_file_that_shrinks_under_a_search_ends_it() -> None:
     line = b'{"index":0,"type":"x.a","timestamp":1,"data":{}}\n'
-    assert find_line(lambda offset, size: line[offset : offset + size], 1 << 20, 5) == 1 << 20
+    assert find_line(reader(line), 1 << 20, 5) == 1 << 20
 
 
 @pytest.mark.parametrize("call", ["open", "fstat", "pread", "write", "truncate", "fsync", "datasync"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from zhin_host.server import _CorkedTransport
+from zhin_host.server.connection import CorkedTransport
 
 
 class Wire(asyncio.Transport):
@@ -30,7 +30,7 @@ class Wire(asyncio.Transport):
 
 async def test_what_is_written_in_one_pass_goes_out_in_one_piece() -> None:
     wire = Wire()
-    corked = _CorkedTransport(wire, asyncio.get_running_loop())
+    corked = CorkedTransport(wire, asyncio.get_running_loop())
     corked.write(b"head ")
     corked.write(b"body")
     assert wire.sent == []
@@ -42,7 +42,7 @@ async def test_what_is_written_in_one_pass_goes_out_in_one_piece() -> None:
 
 async def test_much_goes_out_at_once_so_that_a_slow_reader_is_felt() -> None:
     wire = Wire()
-    corked = _CorkedTransport(wire, asyncio.get_running_loop())
+    corked = CorkedTransport(wire, asyncio.get_running_loop())
     corked.write(b"x" * 65_535)
     assert wire.sent == []
     corked.write(b"x")
@@ -54,7 +54,7 @@ async def test_much_goes_out_at_once_so_that_a_slow_reader_is_felt() -> None:
 async def test_closing_sends_what_is_left_and_aborting_drops_it() -> None:
     closed, aborted = Wire(), Wire()
     for wire in (closed, aborted):
-        corked = _CorkedTransport(wire, asyncio.get_running_loop())
+        corked = CorkedTransport(wire, asyncio.get_running_loop())
         corked.write(b"last")
         if wire is closed:
             corked.close()
@@ -69,7 +69,7 @@ async def test_closing_sends_what_is_left_and_aborting_drops_it() -> None:
 
 async def test_what_is_written_to_a_connection_that_was_lost_is_dropped() -> None:
     wire = Wire()
-    corked = _CorkedTransport(wire, asyncio.get_running_loop())
+    corked = CorkedTransport(wire, asyncio.get_running_loop())
     corked.write(b"late")
     wire.is_closed = True
     await asyncio.sleep(0)

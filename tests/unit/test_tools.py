@@ -87,6 +87,12 @@ def test_a_policy_that_is_none_is_refused_when_the_tool_is_made() -> None:
         tool(approval="sometimes")  # type: ignore[call-overload]
 
 
+@pytest.mark.parametrize("name", ["", "n" * 65, "two\nlines", "\ud800"])
+def test_a_name_that_no_reader_could_bear_is_refused_when_the_tool_is_made(name: str) -> None:
+    with pytest.raises(ValueError, match="a tool's name is 1 to 64 printable characters"):
+        tool(name=name)(add.function)
+
+
 def test_a_parameter_that_cannot_be_given_by_name_is_refused_when_the_tool_is_made() -> None:
     def positional(value: int, /) -> None: ...
     def variadic(*values: int) -> None: ...

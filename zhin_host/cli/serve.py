@@ -169,11 +169,17 @@ def _check_workers(environment: Mapping[str, str]) -> None:
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address, or each address that the name stands for."""
+    """Whether only this machine can reach the address, or each address that the name stands for.
+
+    Raises:
+        StartupError: It stands for none.
+    """
     try:
-        found = socket.getaddrinfo(host or None, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError:
-        return True  # nothing can be listened on there, and the server says so
+        found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise StartupError(
+            f"There is no address {host!r:.80} here: {error.strerror}; choose another --host."
+        ) from None
     return all(ipaddress.ip_address(str(row[4][0]).partition("%")[0]).is_loopback for row in found)
 
 

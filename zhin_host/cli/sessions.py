@@ -70,13 +70,13 @@ def _newest(
 def _print_table(
     persistence: FileHttpSessionPersistence, found: Iterator[tuple[dict[str, Any], Hydrated]]
 ) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("session", no_wrap=True, min_width=len("ses_") + 26)
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
+    table.add_column("session", no_wrap=True)
     table.add_column("status", no_wrap=True)
     table.add_column("agent", no_wrap=True, max_width=20)
     table.add_column("events", justify="right", no_wrap=True)
     table.add_column("last event", no_wrap=True)
-    table.add_column("first message", no_wrap=True, overflow="ellipsis")
+    table.add_column("first message", no_wrap=True, overflow="ellipsis", ratio=1)  # what is left
     for row, one in found:
         cells = (
             row["sessionId"],

@@ -25,7 +25,7 @@ IS_STARTED: Final = "zhin.is_started"
 """Key of the scope: the response has begun, so that an error can no longer become one."""
 
 ABORT: Final = "zhin.abort"
-"""Key of scope["extensions"]: a function that breaks the connection off, flushing nothing (server.py)."""
+"""Key of scope["extensions"]: a function that breaks the connection off, flushing nothing (zhin_host.server)."""
 
 _JSON_HEADERS: Final = (
     (b"content-type", b"application/json"),
