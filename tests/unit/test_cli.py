@@ -393,7 +393,7 @@ def test_serve_refuses_several_workers(invoke: Invoke, name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.1"])  # noqa: S104 - what must be refused
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])  # noqa: S104 - what must be refused
 def test_serve_refuses_other_machines_without_tokens(invoke: Invoke, host: str) -> None:
     assert "without --token-file" in refused(invoke("serve", "--memory", "--host", host))
 
@@ -402,6 +402,10 @@ def test_serve_refuses_a_name_that_is_no_address(invoke: Invoke) -> None:
     assert refused(invoke("serve", "--memory", "--host", "nowhere.invalid")).startswith(
         "There is no address 'nowhere."
     )
+
+
+def test_serve_refuses_an_empty_address(invoke: Invoke) -> None:
+    assert refused(invoke("serve", "--memory", "--host", "")).startswith("There is no address to listen on")
 
 
 def test_serve_refuses_a_port_in_use(invoke: Invoke) -> None:

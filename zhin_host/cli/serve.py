@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import logging
 import os
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, get_args
 
@@ -121,7 +119,7 @@ def serve(
         raise Refusal("--memory keeps no files; leave it out, or leave --data-dir out.")
     log_to_stderr(log_level)
     _check_workers(os.environ)
-    is_public = not _is_loopback(host)
+    is_public = not server.is_loopback(host)
     if is_public and token_file is None:
         raise Refusal(
             f"{host} can be reached from other machines, and without --token-file everybody there may read and "
@@ -166,21 +164,6 @@ def _check_workers(environment: Mapping[str, str]) -> None:
                     f"{name}={environment[name]} asks for several workers, and one host alone may write to its "
                     "sessions; unset it or set it to 1."
                 )
-
-
-def _is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address, or each address that the name stands for.
-
-    Raises:
-        StartupError: It stands for none.
-    """
-    try:
-        found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        raise StartupError(
-            f"There is no address {host!r:.80} here: {error.strerror}; choose another --host."
-        ) from None
-    return all(ipaddress.ip_address(str(row[4][0]).partition("%")[0]).is_loopback for row in found)
 
 
 def _address_line(served: AgentSessionHost, addresses: Sequence[server.Address], data_dir: str | None) -> str:

@@ -5,7 +5,7 @@ long. Here the host is drained first, with the port still answering; then connec
 """
 
 from zhin_host.server.connection import ABORT, raise_descriptor_limit
-from zhin_host.server.listening import bind
+from zhin_host.server.listening import bind, is_loopback
 from zhin_host.server.process import Address, Server, serve
 
-__all__ = ["ABORT", "Address", "Server", "bind", "raise_descriptor_limit", "serve"]
+__all__ = ["ABORT", "Address", "Server", "bind", "is_loopback", "raise_descriptor_limit", "serve"]

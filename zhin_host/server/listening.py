@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
 import sys
 from typing import Any, Final
@@ -21,14 +22,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
     Raises:
         StartupError: There is no such address, or the port is in use or not ours to take.
     """
-    if not host:  # else it would stand for every address, where who calls was not thought of
-        raise StartupError("There is no address to listen on; name it with --host.")
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        raise StartupError(
-            f"There is no address {host!r} here: {error.strerror}; choose another --host."
-        ) from None
+    found = _resolved(host, port)
     sockets: list[socket.socket] = []
     try:
         for family, _, protocol, _, address in dict.fromkeys(found):
@@ -39,6 +33,29 @@ def bind(host: str, port: int) -> list[socket.socket]:
             listener.close()
         raise StartupError(_why_not(error, host, port)) from None
     return sockets
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach each address that `host` stands for.
+
+    Raises:
+        StartupError: It stands for none.
+    """
+    return all(
+        ipaddress.ip_address(address[0].partition("%")[0]).is_loopback for *_, address in _resolved(host, 0)
+    )
+
+
+def _resolved(host: str, port: int) -> list[tuple[Any, ...]]:
+    """What getaddrinfo says of a name or address to listen on."""
+    if not host:  # else it would stand for every address, where who calls was not thought of
+        raise StartupError("There is no address to listen on; name it with --host.")
+    try:
+        return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE))
+    except OSError as error:
+        raise StartupError(
+            f"There is no address {host!r} here: {error.strerror}; choose another --host."
+        ) from None
 
 
 def _listen(family: int, protocol: int, address: tuple[Any, ...]) -> socket.socket:
