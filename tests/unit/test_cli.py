@@ -20,6 +20,7 @@ from tests.hosting import Hosting, hosting
 from zhin_host import Turn, __version__, tool
 from zhin_host.cli import logs, main
 from zhin_host.cli.eventline import _SHOWN, event_text
+from zhin_host.cli.sessions import age
 from zhin_host.cli.tail import GrowingLog, wake_ups
 from zhin_host.cli.terminal import json_text, visible, visible_lines
 from zhin_host.config import SETTINGS
@@ -118,9 +119,9 @@ async def test_sessions_are_a_table_for_people_with_nothing_in_it_that_a_termina
 ) -> None:
     result = invoke("sessions", "--data-dir", data_dir, "--text")
     head, *lines = result.stdout.splitlines()
-    assert head.split() == ["session", "status", "agent", "events", "last", "event", "first", "message"]
+    assert head.split() == ["session", "status", "agent", "events", "age", "first", "message"]
     assert [line.split()[0] for line in lines] == ids[::-1]
-    assert "waiting for an answer" in lines[1]
+    assert lines[1].split()[1:4] == ["parked", "agent", "8"]
     assert SHOWN[:40] in lines[2]
     assert "\x1b" not in result.stdout
 
@@ -161,7 +162,14 @@ async def test_show_tells_a_person_what_is_asked_and_what_was_said(
 ) -> None:
     parked = invoke("show", ids[1], "--data-dir", data_dir, "--text").stdout
     [request] = running.live(ids[1]).state.pending.values()
-    for told in (ids[1], "waiting for an answer", "Allow publish?", request.request_id, "publish {", "zhin:"):
+    for told in (
+        ids[1],
+        "parked, it waits for an answer",
+        "Allow publish?",
+        request.request_id,
+        "publish {",
+        "zhin:",
+    ):
         assert told in parked
     idle = invoke("show", ids[0], "--data-dir", data_dir, "--text").stdout
     assert idle.split("last step")[1].split()[0] == "completed"
@@ -477,6 +485,11 @@ def test_what_a_terminal_would_obey_is_escaped() -> None:
     )
     assert visible("Grüße\u00a0👩\u200d🚀 日本") == "Grüße\u00a0👩\u200d🚀 日本"
     assert visible_lines("a\n\x1bb") == "a\n\\x1bb"
+
+
+def test_an_age_is_told_in_its_largest_unit() -> None:
+    ages = [-5, 999, 59_999, 60_000, 3_599_999, 3_600_000, 172_800_000]
+    assert [age(ms) for ms in ages] == ["0 s", "0 s", "59 s", "1 min", "59 min", "1 h", "2 d"]
 
 
 def test_json_for_people_and_programs_is_json_still() -> None:

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from zhin_host import events as ev
 from zhin_host.cli import directory
-from zhin_host.cli.terminal import console, is_for_programs, json_text, moment, visible
-from zhin_host.clock import SessionId
+from zhin_host.cli.terminal import console, is_for_programs, json_text, visible
+from zhin_host.clock import SessionId, SystemClock
 from zhin_host.errors import SessionNotFound, StorageUnavailable
 from zhin_host.history import text_of
 from zhin_host.recovery import Hydrated, peek
@@ -42,10 +42,19 @@ def sessions(*, data_dir: str, status: str | None, limit: int, as_json: bool | N
 
 
 def status_text(view: dict[str, Any]) -> str:
-    """The status of a session in words for a person."""
+    """The status of a session in a word for a person."""
     if "brokenAt" in view:
         return f"broken at {view['brokenAt']}"
-    return "waiting for an answer" if view["parked"] else str(view["status"])
+    return "parked" if view["parked"] else str(view["status"])
+
+
+def age(ms: int) -> str:
+    """How long ago, in the largest unit that fits."""
+    seconds = max(0, ms) // 1000
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
 
 
 def _newest(
@@ -70,12 +79,13 @@ def _newest(
 def _print_table(
     persistence: FileHttpSessionPersistence, found: Iterator[tuple[dict[str, Any], Hydrated]]
 ) -> None:
+    now_ms = SystemClock().now_ms()
     table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
     table.add_column("session", no_wrap=True)
     table.add_column("status", no_wrap=True)
     table.add_column("agent", no_wrap=True, max_width=20)
     table.add_column("events", justify="right", no_wrap=True)
-    table.add_column("last event", no_wrap=True)
+    table.add_column("age", justify="right", no_wrap=True)
     table.add_column("first message", no_wrap=True, overflow="ellipsis", ratio=1)  # what is left
     for row, one in found:
         cells = (
@@ -83,7 +93,7 @@ def _print_table(
             status_text(row),
             visible(row["agent"]),
             str(one.state.next_index),
-            moment(row["updatedAt"]),
+            age(now_ms - row["updatedAt"]),
             visible(_first_message(persistence, one.state.session_id)),
         )
         table.add_row(*map(Text, cells))

@@ -44,7 +44,7 @@ def show(*, session_id: str, data_dir: str, as_json: bool | None) -> None:
 def _print_facts(screen: Console, view: dict[str, Any], found: Hydrated) -> None:
     facts = {
         "session": view["sessionId"],
-        "status": status_text(view),
+        "status": "parked, it waits for an answer" if view["parked"] else status_text(view),
         "broken": "" if found.fault is None else f"at byte {found.fault.offset}: {found.fault.reason}",
         "agent": view["agent"],
         "owner": view.get("owner", ""),
