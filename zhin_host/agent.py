@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, Protocol, cast
 
 from zhin_host.errors import StartupError
+from zhin_host.steps import Stepped, SteppedAgent
 from zhin_host.tools import Tool, tools_digest
 from zhin_host.turn import Turn
 
@@ -55,20 +56,22 @@ class HostedAgent:
             await cast("Awaitable[object]", produced)
 
 
-def hosted(agent: object, name: str = "agent", tools: Iterable[Tool] = ()) -> HostedAgent:
+def hosted(agent: object, name: str = "agent", tools: Iterable[Tool] = ()) -> Agent:
     """The agent as the runtime hosts it.
 
     Args:
-        agent: A coroutine function or async generator function of one argument, the Turn; or an object that is
-            called like one.
+        agent: A coroutine function or async generator function of one argument, the Turn; an object that is called
+            like one; or an object with `step(state)` (see `zhin_host.steps`).
         name: What sessions record; it must stay the same for them to go on.
         tools: Its tools, for those who look at GET /info.
 
     Raises:
         StartupError: It is none of these.
     """
-    if isinstance(agent, HostedAgent):
+    if isinstance(agent, HostedAgent | SteppedAgent):
         return agent
+    if callable(getattr(agent, "step", None)) and not isinstance(agent, type):
+        return SteppedAgent(cast("Stepped", agent), name, tuple(tools) or tuple(getattr(agent, "tools", ())))
     called = agent if inspect.isroutine(agent) else getattr(type(agent), "__call__", None)  # noqa: B004 - which kind
     if not (inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)):
         raise StartupError(

@@ -107,6 +107,11 @@ class Attempt:
         if self.journal.queue(ev.REASONING_APPENDED, data):
             await self.journal.flush()
 
+    def hand_over_thought(self, delta: str) -> None:
+        """Queue a reasoning.appended without waiting."""
+        self._thought.add(delta)
+        self.journal.queue(ev.REASONING_APPENDED, {"reasoningDelta": delta})
+
     def hand_over(self, *drafts: ev.Draft) -> None:
         """Queue drafts, a due reasoning.completed before them."""
         for draft in (*self.completed_thought(), *drafts):

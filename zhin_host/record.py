@@ -57,6 +57,7 @@ class Record:
         retries: callId -> the highest attempt that action.retrying told of.
         attempts: Indexes at which an attempt began, oldest first.
         names: callId -> what to call it when paths differ.
+        carried: callId -> data of the requests of its own that were open at the last checkpoint.
         begun: callIds that may have begun under an approval that is forgotten.
     """
 
@@ -75,6 +76,7 @@ class Record:
     retries: dict[str, int] = field(default_factory=dict)
     attempts: list[int] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
+    carried: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     begun: set[str] = field(default_factory=set)
 
     def may_have_begun(self, call_id: str) -> bool:
@@ -133,6 +135,9 @@ class _Reader:
         self._likes: dict[str, tuple[int, Like]] = {}  # callId -> where and what it is like, while it counts
         self._open: set[str] = set()
         self._requests: dict[str, tuple[str, str]] = {}  # requestId -> (callId, kind)
+        self._own: dict[
+            str, Mapping[str, Any]
+        ] = {}  # callId -> data of its last request, of requests of their own
         self._ended_by: str | None = None
 
     def take(self, index: int, kind: str, data: Mapping[str, Any]) -> None:  # noqa: C901 - a case an event
@@ -222,7 +227,9 @@ class _Reader:
         self._requests[data["requestId"]] = (call_id, data.get("kind", "authorization"))
         if data.get("toolName"):
             self.record.gated.add(call_id)
-        elif kind == ev.AUTHORIZATION_REQUIRED:
+            return
+        self._own[call_id] = data
+        if kind == ev.AUTHORIZATION_REQUIRED:
             like = like_of_authorization(data["connection"], data.get("authUrl"), data.get("scope"))
             self._ask(index, call_id, "authorize", like)
         else:
@@ -253,6 +260,7 @@ class _Reader:
         record.answers.clear()
         record.counts = Counter(like for _, like in self._likes.values())
         waiting = {call_id for call_id, _ in self._requests.values()}
+        record.carried = {call_id: self._own[call_id] for call_id in self._own if call_id in waiting}
         self.asked = {call_id: index for call_id, index in self.asked.items() if call_id in waiting}
         record.has_overlap = False
         record.given_up.clear()

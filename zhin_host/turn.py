@@ -238,6 +238,22 @@ class Turn:
     # -- for the runner --------------------------------------------------------------------------------------------
 
     @property
+    def attempt_of(self) -> Attempt:
+        """The attempt that this is."""
+        return self._attempt
+
+    @property
+    def gate(self) -> Gate:
+        """Who asks people."""
+        return self._gate
+
+    def add_said(self, text: str) -> str:
+        """Count a text as said; its JSON form."""
+        text = self._attempt.fitting_text(ev.MESSAGE_APPENDED, text)
+        self._said.add(text)
+        return text
+
+    @property
     def ends_session(self) -> bool:
         return self._ends_session
 

@@ -275,7 +275,9 @@ def failed(turn_id: str, code: str, message: str, call_id: str | None = None) ->
 
 def _completed(turn: Turn, state: SessionState) -> list[ev.Draft]:
     usage = {} if turn.usage is None else {"usage": turn.usage}
-    drafts = [turn.completed_message(), ev.Draft(ev.TURN_COMPLETED, {"turnId": turn.turn_id, **usage})]
+    is_told = state.turn is not None and bool(state.turn.completions)  # a stepped agent's last step told it
+    told = [] if is_told else [turn.completed_message()]
+    drafts = [*told, ev.Draft(ev.TURN_COMPLETED, {"turnId": turn.turn_id, **usage})]
     if turn.ends_session:
         dropped = {"droppedTurnIds": [row["turnId"] for row in state.queue]} if state.queue else {}
         drafts.append(ev.Draft(ev.SESSION_COMPLETED, {"sessionId": turn.session_id, **dropped}))

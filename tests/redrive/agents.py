@@ -10,7 +10,7 @@ from typing import Any
 from zhin_host import ActionFailed, RequestExpired, ToolDenied, Turn, current_action, tool
 from zhin_host.actions import Retry
 
-Agent = Callable[[Turn], Awaitable[None]]
+Agent = Callable[[Turn], Awaitable[None]] | Any
 LEDGER: Counter[str] = Counter()  # callId -> how often its function ran to its end
 KEYS: dict[str, set[str]] = {}  # callId -> the idempotency keys it was given
 
@@ -172,3 +172,25 @@ AGENTS: dict[str, Agent] = {
 }
 BESIDE = {"gathering", "side_by_side"}  # text beside other actions may be repeated or missing
 EXPIRES = (RequestExpired,)
+
+
+class Counting:
+    """A step-style agent: three looks, a question to a person between them, and its own memory in its state."""
+
+    def step(self, state: dict[str, Any]) -> list[dict[str, Any]]:
+        at = state.setdefault("at", 0)
+        state["at"] = at + 1
+        if at == 1:
+            return [
+                {"type": "thought", "text": "Better ask. "},
+                {"type": "approval", "prompt": "Go on?", "why": state["message"]},
+            ]
+        if at == 2:
+            state["allowed"] = state["answer"]
+            return [{"type": "x.allowed", "data": {"allowed": state["allowed"]}}]
+        if at == 4:
+            return [{"type": "message", "text": "Four. "}, {"type": "done", "text": f"Allowed: {state['allowed']}."}]
+        return [{"type": "message", "text": f"Step {at}. "}]
+
+
+AGENTS["counting"] = Counting()
