@@ -27,6 +27,7 @@ from zhin_host.storage.files import FileHttpSessionPersistence
 from zhin_host.storage.memory import MemorySessionPersistence
 from zhin_host.store import HttpAgentSessionStore
 from zhin_host.subscriptions import Until
+from zhin_host.turns import HttpTurnRunner
 
 NOBODY: Final = Principal()
 DEADLINE_S: Final = 20.0
@@ -91,6 +92,21 @@ class Hosting:
         """The events of the session from `start` up to where it rests."""
         return decoded(session_id, await self.content(session_id, start, until))
 
+    async def idle(self, session_id: str, start: int = 0) -> list[ev.Event]:
+        """Wait until no turn is open, parked or not; the events from `start` on."""
+        reader = await self.store.subscribe(NOBODY, session_id, start, "never")
+        content = b""
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                async for block in reader:
+                    content += block
+                    state = self.live(session_id).state
+                    if state.turn is None and not state.queue and reader._index == state.next_index:
+                        break
+        finally:
+            await reader.aclose()
+        return decoded(session_id, content)
+
     async def seen(self, session_id: str, kind: str, count: int = 1, start: int = 0) -> ev.Event:
         """Wait until the log from `start` on holds `count` events of this type; the last of them."""
         reader = await self.store.subscribe(NOBODY, session_id, start, "never")
@@ -133,10 +149,15 @@ class Hosting:
 
     async def settled(self, session_id: str) -> None:
         """Wait until no turn of the session is open and its runner has left."""
-        runner = self.store._driver.runner(SessionId(session_id))
-        if runner is not None:
+        if self.store._driver.runner(SessionId(session_id)) is not None:
             async with asyncio.timeout(DEADLINE_S):
-                await runner.settled()
+                await self.runner(session_id).settled()
+
+    def runner(self, session_id: str) -> HttpTurnRunner:
+        """Who runs the session's open turn."""
+        runner = self.store._driver.runner(SessionId(session_id))
+        assert runner is not None
+        return runner
 
 
 @asynccontextmanager

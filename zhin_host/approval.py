@@ -81,22 +81,25 @@ class Gate:
         self._actions = actions
         self._waiter = waiter
 
-    async def pass_tool(self, tool: Tool, call_id: str, shown: Mapping[str, Any], raw: bytes) -> None:
-        """Return when the call may run with exactly these arguments.
+    async def pass_tool(self, tool: Tool, call_id: str, shown: Mapping[str, Any]) -> bytes:
+        """Return when the call may run.
 
         Args:
             tool: Whose policy says whether to ask.
             call_id: The call, already asked for in the log.
             shown: The bound arguments.
-            raw: The same as JSON bytes; what runs is made of them.
+
+        Returns:
+            The arguments with which it may run, as JSON bytes: those that were shown.
 
         Raises:
             ToolDenied, RequestExpired: A person refused, or nobody answered in time; the result is recorded.
         """
         try:
-            may_have_begun = await self._approved(tool, call_id, shown, raw)
+            may_have_begun, raw = await self._approved(tool, call_id, shown)
             if may_have_begun and not tool.is_repeatable:
                 await self._retried(tool, call_id, shown, raw)
+            return raw
         except asyncio.CancelledError:
             if not self._attempt.is_over:
                 await self._actions.record(call_id, tool.name, "cancelled", 0)
@@ -125,18 +128,21 @@ class Gate:
         self._attempt.check_size(ev.AUTHORIZATION_REQUIRED, data)
         return await self._waiter.wait(self._attempt, ev.Draft(ev.AUTHORIZATION_REQUIRED, data))
 
-    async def _approved(self, tool: Tool, call_id: str, shown: Mapping[str, Any], raw: bytes) -> bool:
-        """Have the policy satisfied; whether the call may have begun in an attempt that ended with its host."""
-        replay = self._attempt.replay
+    async def _approved(self, tool: Tool, call_id: str, shown: Mapping[str, Any]) -> tuple[bool, bytes]:
+        """Have the policy satisfied; whether the call may have begun in an attempt that ended with its host.
+
+        And the arguments it is satisfied of, as JSON bytes.
+        """
+        replay, raw = self._attempt.replay, ev.json_bytes(shown)
         given = replay.answer(call_id, "approval")
         if given is not None:
             if given.data["outcome"] != "approved":
                 await self._refuse(tool, call_id, given.data["outcome"])
-            return replay.record.may_have_begun(call_id)
+            return replay.record.may_have_begun(call_id), raw
         while True:
             scope = await tool.scope_to_ask(raw, self._attempt.journal.state.grants)
             if scope is None:
-                return replay.record.may_have_begun(call_id)
+                return replay.record.may_have_begun(call_id), raw
             prompt = (
                 f"Allow {tool.name}?"
                 if scope == "call"
@@ -148,7 +154,7 @@ class Gate:
             if answer["outcome"] != "approved":
                 await self._refuse(tool, call_id, answer["outcome"])
             if ev.json_bytes(shown) == raw:  # digested again, just before it runs
-                return False
+                return False, raw
             _log.warning("the arguments of call %s changed while it waited; a person is asked again", call_id)
             raw = ev.json_bytes(shown)
 

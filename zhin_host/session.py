@@ -112,7 +112,12 @@ class LiveSession:
         self.waiter.ring(request_id, answer.data)
 
     def expired(self, now_ms: int) -> list[str]:
-        """Open requests whose time is over, by the clock and not by the last event's timestamp."""
+        """Open requests whose time is over, by the clock and not by the last event's timestamp.
+
+        None while the turn is being cancelled: its end closes them.
+        """
+        if self.state.turn is not None and self.state.turn.is_cancelling:
+            return []
         return [
             request_id
             for request_id, request in self.state.pending.items()

@@ -190,12 +190,11 @@ class Turn:
             attempt.check_size(ev.INPUT_REQUESTED, shown, margin_bytes=_CALL_MARGIN_BYTES)
         except (BadArguments, Unserializable, EventTooLarge) as error:
             raise await actions.refuse(tool.name, {}, _code_of(error), error) from error
-        raw = ev.json_bytes(shown)
         call_id = attempt.call_id(like_of_call(tool.name, shown))
         if (result := actions.recorded(call_id)) is not None:
             return result["output"]
         await actions.request(call_id, tool.name, shown)
-        await self._gate.pass_tool(tool, call_id, shown, raw)
+        raw = await self._gate.pass_tool(tool, call_id, shown)
         return await actions.perform(Work(call_id, tool.name, tool.function, (), tool.values(raw)))
 
     async def approve(self, prompt: str, **detail: Any) -> bool:
