@@ -105,12 +105,14 @@ class Setting:
         flag: The option of `zhin-host serve`.
         environment: The environment variable.
         unit: What the number counts.
+        choices: The values it may have, where it is no number.
     """
 
     name: str
     default: int | float | str
     unit: str
     help: str
+    choices: tuple[str, ...] = ()
 
     @property
     def flag(self) -> str:
@@ -135,7 +137,13 @@ class Setting:
 
 
 SETTINGS: tuple[Setting, ...] = tuple(
-    Setting(row.name, cast("int | float | str", row.default), row.metadata["unit"], row.metadata["help"])
+    Setting(
+        row.name,
+        cast("int | float | str", row.default),
+        row.metadata["unit"],
+        row.metadata["help"],
+        _CHOICES.get(row.name, ()),
+    )
     for row in dataclasses.fields(Config)
 )
 

@@ -149,3 +149,9 @@ class Host:
 def types(events: list[dict[str, Any]]) -> list[str]:
     """Their types."""
     return [event["type"] for event in events]
+
+
+def spoken(events: list[dict[str, Any]]) -> str:
+    """What the one turn that completed in them said."""
+    [completed] = [event["data"]["message"] for event in events if event["type"] == "message.completed"]
+    return str(completed)

@@ -14,21 +14,31 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.process import COMMAND, DEADLINE_S, Host, environment, run, types
+from tests.e2e.process import COMMAND, DEADLINE_S, Host, environment, run, spoken, types
 
 ROOT = Path(__file__).parents[2]
 
 AGENT = '''
-import asyncio, logging
+import asyncio
 
 async def agent(turn):
-    """Fail in a way that a terminal would obey, hang, or answer."""
+    """Fail in a way that a terminal would obey, hang until the host ends, or answer."""
     if turn.message == "fail":
         raise ValueError("bad \\x1b[2J \\u202e thing\\nforged line")
     if turn.message == "hang":
         await turn.say("waiting ")
-        await asyncio.Event().wait()
+        if turn.attempt == 1:
+            await asyncio.Event().wait()
     await turn.say("mine: " + turn.message)
+
+class Once:
+    name = "once"
+    resumable = False
+
+    async def __call__(self, turn):
+        await agent(turn)
+
+once = Once()
 '''
 
 
@@ -66,10 +76,7 @@ def test_an_agent_of_ones_own_is_found_in_the_working_directory(
     tmp_path: Path, own_agent: str, data_dir: Path
 ) -> None:
     with Host(tmp_path, "--agent", own_agent, "--data-dir", data_dir) as host:
-        events = host.events(host.say("hi")["sessionId"])
-        assert [event["data"]["message"] for event in events if event["type"] == "message.completed"] == [
-            "mine: hi"
-        ]
+        assert spoken(host.events(host.say("hi")["sessionId"])) == "mine: hi"
         host.stop()
 
 
@@ -167,7 +174,7 @@ def test_a_signal_ends_streams_after_their_last_line_and_leaves_what_is_open_on_
         assert (data_dir / f"{hanging['sessionId']}.open").read_text() == "stopped"
         assert sorted(path.suffix for path in data_dir.glob(f"{idle['sessionId']}.*")) == [".json", ".ndjson"]
     with Host(tmp_path, "--data-dir", data_dir, "--agent", own_agent) as host:
-        assert host.events(hanging["sessionId"])[-1]["type"] == "session.waiting"
+        assert spoken(host.events(hanging["sessionId"])) == "waiting mine: hang"
         host.stop()
 
 
@@ -184,6 +191,9 @@ def test_a_stop_with_a_parked_turn_is_clean_and_the_turn_is_found_again(
     assert request_id in log.splitlines()[-1]
     with Host(tmp_path, "--data-dir", data_dir) as host:
         assert request_id in json.dumps(host.events(parked["sessionId"]))
+        at = host.client.get(f"/session/{parked['sessionId']}").json()["cursor"]
+        host.post(f"/session/{parked['sessionId']}/input", requestId=request_id, approved=False)
+        assert spoken(host.events(parked["sessionId"], at)).endswith("I left everything as it is.")
         host.stop()
 
 
@@ -210,30 +220,51 @@ def test_after_kill_9_the_history_is_there_and_a_follow_up_with_the_token_goes_o
         more = host.say("what did I say before?", {**accepted, "continuationToken": token})
         assert more["startIndex"] == len(before)
         events = host.events(accepted["sessionId"], more["startIndex"])
-        [answer] = [event["data"]["message"] for event in events if event["type"] == "message.completed"]
-        assert answer == "You said before:\n- hello"
+        assert spoken(events) == "You said before:\n- hello"
         assert host.client.get(f"/session/{accepted['sessionId']}/audit").json()["ok"] is True
         host.stop()
 
 
-def test_a_turn_that_kill_9_cut_down_ends_and_the_session_takes_the_next(
-    tmp_path: Path, data_dir: Path, own_agent: str
+def test_an_approval_open_at_kill_9_is_answered_after_the_restart_and_the_turn_goes_on(
+    tmp_path: Path, data_dir: Path
 ) -> None:
-    with Host(tmp_path, "--data-dir", data_dir, "--agent", own_agent) as host:
+    notes = tmp_path / "data" / "demo-workspace"
+    with Host(tmp_path, "--data-dir", data_dir) as host:
+        accepted, request_id = host.parked("write a note shopping: milk, eggs")
+        host.kill()
+    with Host(tmp_path, "--data-dir", data_dir) as host:
+        view = host.client.get(f"/session/{accepted['sessionId']}").json()
+        assert [row["requestId"] for row in view["pendingRequests"]] == [request_id]
+        assert view["pendingRequests"][0]["args"] == {"name": "shopping", "text": "milk, eggs"}
+        assert not notes.exists()
+        host.post(f"/session/{accepted['sessionId']}/input", requestId=request_id, approved=True)
+        assert spoken(host.events(accepted["sessionId"], view["cursor"])).endswith("to see it.")
+        assert (notes / "shopping.txt").read_text() == "milk, eggs"
+        host.stop()
+
+
+@pytest.mark.parametrize("attribute", ["agent", "once"])
+def test_a_turn_that_kill_9_cut_down_goes_on_or_ends_and_the_session_takes_the_next(
+    tmp_path: Path, data_dir: Path, own_agent: str, attribute: str
+) -> None:
+    agent = own_agent.replace(":agent", f":{attribute}")
+    with Host(tmp_path, "--data-dir", data_dir, "--agent", agent) as host:
         accepted = host.say("hang")
         with host.stream(accepted["sessionId"]) as stream:
             seen = b""
             while b"waiting " not in seen:
                 seen += next(stream)
             host.kill()
-    with Host(tmp_path, "--data-dir", data_dir, "--agent", own_agent) as host:
+    with Host(tmp_path, "--data-dir", data_dir, "--agent", agent) as host:
         events = host.events(accepted["sessionId"])
-        assert types(events)[-3:] == ["turn.failed", "step.interrupted", "session.waiting"]
-        assert events[-3]["data"]["code"] == "HOST_RESTARTED"
-        assert events[-1]["data"]["reason"] == "interrupted"
-        token = events[-1]["data"]["continuationToken"]
-        more = host.say("hi", {**accepted, "continuationToken": token})
-        assert "turn.completed" in types(host.events(accepted["sessionId"], more["startIndex"]))
+        if attribute == "agent":
+            assert spoken(events) == "waiting mine: hang"
+        else:
+            assert types(events)[-3:] == ["turn.failed", "step.interrupted", "session.waiting"]
+            assert events[-3]["data"]["code"] == "HOST_RESTARTED"
+            assert events[-1]["data"]["reason"] == "interrupted"
+        more = host.say("hi", {**accepted, "continuationToken": events[-1]["data"]["continuationToken"]})
+        assert spoken(host.events(accepted["sessionId"], more["startIndex"])) == "mine: hi"
         host.stop()
 
 

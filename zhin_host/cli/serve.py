@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import click
 from click.core import ParameterSource
@@ -16,7 +16,7 @@ from zhin_host.cli import directory
 from zhin_host.cli.loading import load_agent
 from zhin_host.cli.logs import log_to_stderr
 from zhin_host.cli.terminal import Refusal, visible
-from zhin_host.config import SETTINGS, Fsync, Setting, from_environment
+from zhin_host.config import SETTINGS, Setting, from_environment
 from zhin_host.errors import StartupError
 from zhin_host.host import AgentSessionHost, create_agent_session_host
 from zhin_host.http import BearerTokens
@@ -38,9 +38,9 @@ def _setting_options(command: Command) -> Command:
 
 
 def _setting_option(setting: Setting) -> Callable[[Command], Command]:
-    kind: Any = click.Choice(get_args(Fsync)) if setting.name == "fsync" else type(setting.default)
+    kind: Any = click.Choice(setting.choices) if setting.choices else type(setting.default)
     more = f"[{setting.unit}; default {setting.default}; {setting.environment}]"
-    return click.option(setting.flag, setting.name, type=kind, metavar=None, help=f"{setting.help} {more}")
+    return click.option(setting.flag, setting.name, type=kind, help=f"{setting.help} {more}")
 
 
 @click.command()
