@@ -1,8 +1,9 @@
 """zhin_host: a durable agent session host on plain files."""
 
-from zhin_host.actions import current_action
+from zhin_host.actions import Retry, current_action
 from zhin_host.approval import HttpApprovalWaiter
 from zhin_host.audit import audit_directory, audit_session
+from zhin_host.engine import TurnHandle, TurnResult
 from zhin_host.errors import ActionFailed, AttemptEnded, RequestExpired, ToolDenied
 from zhin_host.host import AgentSessionHost, create_agent_session_host
 from zhin_host.projector import HttpStepProjector
@@ -25,9 +26,12 @@ __all__ = [
     "HttpStepProjector",
     "HttpTurnRunner",
     "RequestExpired",
+    "Retry",
     "SessionEventLog",
     "ToolDenied",
     "Turn",
+    "TurnHandle",
+    "TurnResult",
     "audit_directory",
     "audit_session",
     "create_agent_session_host",

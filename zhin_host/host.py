@@ -18,13 +18,15 @@ from zhin_host.audit import audit_session
 from zhin_host.clock import Clock, SessionId, SystemClock
 from zhin_host.config import SETTINGS, Config
 from zhin_host.driver import TurnDriver
+from zhin_host.engine import Engine, TurnHandle
 from zhin_host.http import AllowAll, create_app
-from zhin_host.ports import Authenticator, SessionPersistence
+from zhin_host.intake import Message
+from zhin_host.ports import Authenticator, Principal, SessionPersistence
 from zhin_host.sessions import LiveSessions
 from zhin_host.storage.files import FileHttpSessionPersistence
 from zhin_host.storage.memory import MemorySessionPersistence
 from zhin_host.store import HttpAgentSessionStore
-from zhin_host.subscriptions import Subscriptions
+from zhin_host.subscriptions import Subscriptions, Until
 from zhin_host.tools import Tool
 from zhin_host.workers import Workers
 
@@ -68,6 +70,7 @@ class AgentSessionHost:
         driver = TurnDriver(agents, services)
         self._sessions = LiveSessions(persistence, services, driver)
         self.store = HttpAgentSessionStore(self._sessions, driver, services, self._hub, self._audit)
+        self._engine = Engine(self.store, Principal())
         self._app = create_app(
             self.store,
             authenticator=authenticator,
@@ -106,6 +109,39 @@ class AgentSessionHost:
             ],
             "limits": {setting.name: getattr(self.config, setting.name) for setting in SETTINGS},
         }
+
+    async def run(
+        self,
+        task: Message,
+        *,
+        session_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        agent: str | None = None,
+    ) -> TurnHandle:
+        """Begin a turn without HTTP: in a new session, or in the session at rest that is named.
+
+        Raises:
+            RequestError: As POST /session and POST /session/{id} say.
+        """
+        await self.start()
+        return await self._engine.run(task, session_id, metadata, agent)
+
+    async def resume(self, session_id: str) -> TurnHandle:
+        """The handle of a session's turn: the open one (it goes on by itself), or the failed last one, tried again.
+
+        Raises:
+            NothingToResume: No turn is open, and the last one did not fail so that it can be tried again.
+        """
+        await self.start()
+        return await self._engine.resume(session_id)
+
+    async def stream(
+        self, session_id: str, since: int = 0, until: Until = "boundary"
+    ) -> AsyncIterator[dict[str, Any]]:
+        """A session's events from index `since` on, as dicts. It only watches; `until` is as in GET …/stream."""
+        await self.start()
+        async for event in self._engine.stream(session_id, since, until):
+            yield event
 
     async def start(self) -> None:
         """Take the data directory and begin to sort what the last host left open. Once; later calls wait for it.

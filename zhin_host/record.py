@@ -49,6 +49,7 @@ class Record:
         answers: callId -> its answers that count, oldest first.
         order: The callIds that the record knows, in the order they were first asked for.
         has_overlap: Whether two of its calls were ever open at once.
+        again: callIds that ended a turn of the chain and are tried again: the record is not used up before they are.
         given_up: callIds that were cancelled and may come again anywhere.
         counts: How many calls like each were asked for before the last checkpoint.
         said: The text that counts.
@@ -68,6 +69,7 @@ class Record:
     answers: dict[str, list[GivenAnswer]] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)
     has_overlap: bool = False
+    again: set[str] = field(default_factory=set)
     given_up: set[str] = field(default_factory=set)
     counts: Counter[Like] = field(default_factory=Counter)
     said: str = ""
@@ -119,9 +121,8 @@ def read_record(log: SessionLog, root_index: int) -> Record:
         reader.take(index, kind, data)
     record = reader.record
     record.said = "".join(delta for _, delta in reader.text)
-    record.order = [
-        call_id for call_id in reader.asked if call_id in record.results or call_id in record.answers
-    ]
+    known = record.results.keys() | record.answers.keys() | record.again
+    record.order = [call_id for call_id in reader.asked if call_id in known]
     return record
 
 
@@ -179,6 +180,7 @@ class _Reader:
         ended, self._ended_by = self._ended_by, None
         if ended is not None:
             self.record.results.pop(ended, None)
+            self.record.again.add(ended)
             kept = [
                 row for row in self.record.answers.pop(ended, []) if row.data.get("outcome") == "approved"
             ]
@@ -221,6 +223,7 @@ class _Reader:
             self._give_up(call_id)
         else:
             self.record.results[call_id] = data
+            self.record.again.discard(call_id)
 
     def _request(self, index: int, kind: str, data: Mapping[str, Any]) -> None:
         call_id = data["callId"]
@@ -264,6 +267,7 @@ class _Reader:
         self.asked = {call_id: index for call_id, index in self.asked.items() if call_id in waiting}
         record.has_overlap = False
         record.given_up.clear()
+        record.again.clear()
 
 
 def _events(log: SessionLog, first: int) -> Iterator[tuple[int, str, dict[str, Any]]]:

@@ -119,7 +119,9 @@ def after_restart(state: SessionState, agent: Agent, on_agent_change: str, *, wa
         return Plan([*missing, *ending_after_restart(state)])
     if missing:
         return Plan(missing, is_driven=True)
-    if turn.completions and turn.loose_index is None:  # the last step of a stepped agent: only the end was cut off
+    if (
+        turn.completions and turn.loose_index is None
+    ):  # the last step of a stepped agent: only the end was cut off
         return Plan([*closing(state), ev.Draft(ev.TURN_COMPLETED, {"turnId": turn.turn_id})])
     if state.pending:
         return Plan()

@@ -44,6 +44,8 @@ class Replay:
                 f"The record goes on with {self._name(expected)}; the agent asked for {like[0]} ({call_id}). "
                 "An agent must take the same path from the same record: put what varies into an action."
             )
+        if call_id in self.record.again:
+            self._unused.pop(call_id, None)  # what it did is not known any more; from here on it is live
         return call_id
 
     def result(self, call_id: str) -> Mapping[str, Any] | None:

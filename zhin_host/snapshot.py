@@ -49,6 +49,7 @@ def public_view(state: SessionState) -> dict[str, Any]:
         "parked": state.is_parked,
         "pendingRequestIds": list(state.pending),
         "pendingRequests": [_request_view(request) for request in state.pending.values()],
+        "turn": _open_turn_view(state.turn),
         "steps": list(state.steps),
         "grants": list(state.grants),
         "metadata": state.metadata,
@@ -58,6 +59,13 @@ def public_view(state: SessionState) -> dict[str, Any]:
     if state.owner is not None:
         view["owner"] = state.owner
     return view
+
+
+def _open_turn_view(turn: OpenTurn | None) -> dict[str, Any] | None:
+    if turn is None:
+        return None
+    cancelling = {"cancelling": True} if turn.is_cancelling else {}
+    return {"turnId": turn.turn_id, "startIndex": turn.started_index, "attempt": turn.attempt, **cancelling}
 
 
 def list_view(state: SessionState, broken_at: int | None = None) -> dict[str, Any]:

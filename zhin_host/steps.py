@@ -102,7 +102,9 @@ async def _tell(
         case "done":
             if last.get("text"):
                 _put(turn, {"type": "message", "text": last["text"]})
-            attempt.hand_over(turn.completed_message(), saved)  # behind it the log says that nothing is left to do
+            attempt.hand_over(
+                turn.completed_message(), saved
+            )  # behind it the log says that nothing is left to do
             return None
         case "approval":
             detail = ev.json_form(
