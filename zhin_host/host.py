@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -31,6 +32,8 @@ from zhin_host.tools import Tool
 from zhin_host.workers import Workers
 
 _log = logging.getLogger("zhin_host.host")
+
+_BEATS_TO_RECOVERY = 10
 
 
 class AgentSessionHost:
@@ -194,12 +197,16 @@ class AgentSessionHost:
             loop.create_task(self._sessions.recover(), name="recovery"),
             loop.create_task(self._tick(), name="ticker"),
         ]
+        for task in self._tasks:
+            task.add_done_callback(_tell_of_death)
 
     async def _tick(self) -> None:
         """The one timer: heartbeats, slow readers, expired requests, stale marks, idle sessions."""
         interval_s = min(1.0, self.config.heartbeat_s / 4, self.config.write_timeout_s / 4)
-        while True:
+        for beat in itertools.count(1):
             await asyncio.sleep(interval_s)
+            if beat % _BEATS_TO_RECOVERY == 0:
+                await self._sessions.recover_again()
             self._hub.tick()
             await self.store.expire()
             self._sessions.sweep()
@@ -207,6 +214,12 @@ class AgentSessionHost:
 
     def _audit(self, session_id: SessionId, limit_bytes: int | None) -> dict[str, Any]:
         return audit_session(self._persistence, session_id, limit_bytes=limit_bytes).to_json()
+
+
+def _tell_of_death(task: asyncio.Task[None]) -> None:
+    """A task of the host that died has its traceback in the log at once, not at the stop."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.critical("the host's task %s died; restart the host", task.get_name(), exc_info=error)
 
 
 def create_agent_session_host(

@@ -51,6 +51,7 @@ class LiveSessions:
         self._users: dict[SessionId, int] = {}  # commands that hold or wait for a session
         self._marks: dict[SessionId, str] = {}  # what the last host left, until the session is read back
         self._unsorted: set[SessionId] = set()  # interrupted, and not yet recovered
+        self._bad: set[SessionId] = set()  # could not be recovered; tried again now and then
         self._expiries: list[
             tuple[int, SessionId]
         ] = []  # a heap: when a request of a session out of memory expires
@@ -86,13 +87,23 @@ class LiveSessions:
     async def recover(self) -> None:
         """Sort every session that a crash or a stop interrupted. A bad one is logged and keeps nobody waiting."""
         for session_id in sorted(self._unsorted):
-            try:
-                await self._get(session_id)
-            except SessionNotFound:
-                self._unsorted.discard(session_id)
-                self._to_unmark.add(session_id)
-            except StorageUnavailable as error:
-                _log.error("session %s could not be recovered yet: %s", session_id, error)
+            await self._sort(session_id)
+
+    async def recover_again(self) -> None:
+        """Try those again that could not be read or written; the host calls this now and then."""
+        for session_id in sorted(self._bad):
+            self._bad.discard(session_id)
+            await self._sort(session_id)
+
+    async def _sort(self, session_id: SessionId) -> None:
+        try:
+            await self._get(session_id)
+        except SessionNotFound:
+            self._to_unmark.add(session_id)
+        except StorageUnavailable as error:
+            _log.error("session %s could not be recovered; it is tried again later: %s", session_id, error)
+            self._bad.add(session_id)
+        self._unsorted.discard(session_id)
 
     def add(self, live: LiveSession) -> None:
         """Take a new session in, its log begun and marked."""
