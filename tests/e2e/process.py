@@ -49,6 +49,13 @@ def run(*arguments: object, cwd: Path, **more: str) -> subprocess.CompletedProce
 class Host:
     """`zhin-host serve` on a free port, until the block ends.
 
+    Args:
+        cwd: The folder it is started in.
+        arguments: Those of serve.
+        command: What is run instead of the installed command.
+        is_script: Whether the command says `serve` itself.
+        more: Variables of the environment.
+
     Attributes:
         process: The process.
         line: What it said when it accepted requests.
@@ -57,12 +64,17 @@ class Host:
     """
 
     def __init__(
-        self, cwd: Path, *arguments: object, command: Sequence[str] = (COMMAND,), **more: str
+        self,
+        cwd: Path,
+        *arguments: object,
+        command: Sequence[str] = (COMMAND,),
+        is_script: bool = False,
+        **more: str,
     ) -> None:
         self._errors = cwd / "stderr.txt"
         with self._errors.open("ab") as errors:
             self.process = subprocess.Popen(
-                [*command, "serve", "--port", "0", *map(str, arguments)],
+                [*command, *(() if is_script else ("serve",)), "--port", "0", *map(str, arguments)],
                 cwd=cwd,
                 env=environment(**more),
                 stdout=subprocess.PIPE,

@@ -1,0 +1,228 @@
+"""The README as it stands: each of its blocks is run, with another port, in a folder that has its scripts."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+import httpx
+import pytest
+
+from tests.conftest import check_directory
+from tests.e2e.process import DEADLINE_S, Host, environment, run, spoken
+
+ROOT: Final = Path(__file__).parents[2]
+PORT: Final = "8787"
+
+
+class Block(NamedTuple):
+    """A fenced block of the README."""
+
+    section: str
+    language: str
+    text: str
+
+
+def blocks() -> list[Block]:
+    found, section = [], ""
+    for match in re.finditer(
+        r"^## ([^\n]+)$|^```(\w+)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
+    ):
+        if match[1]:
+            section = match[1]
+        else:
+            found.append(Block(section, match[2], match[3]))
+    return found
+
+
+def blocks_of(section: str, language: str = "sh") -> list[str]:
+    return [block.text for block in blocks() if (block.section, block.language) == (section, language)]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Iterator[Path]:
+    """A folder with the scripts, the environment and the examples of the checkout, and data of its own."""
+    scripts = tmp_path / "scripts"
+    scripts.mkdir()
+    for name in ("serve", "test"):
+        script = scripts / name
+        is_made = (ROOT / ".venv").exists() and (ROOT / ".venv").samefile(sys.prefix)
+        command = str(ROOT / "scripts" / name) if is_made else f"{sys.prefix}/bin/zhin-host {name}"
+        script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        script.chmod(0o755)
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    yield tmp_path
+    check_directory(tmp_path / "data" / "http-agent-sessions")
+
+
+class Shell:
+    """One bash that is given blocks as a person would paste them."""
+
+    def __init__(self, cwd: Path, port: int) -> None:
+        self._port = str(port)
+        self._shell = subprocess.Popen(
+            ["bash"],
+            cwd=cwd,
+            env=environment(ZHIN_PORT=self._port),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.paste("kill -9 $host 2>/dev/null; wait $host 2>/dev/null\n")
+        assert self._shell.stdin is not None
+        assert self._shell.stdout is not None
+        self._shell.stdin.close()
+        self._shell.stdout.close()
+        self._shell.wait(DEADLINE_S)
+
+    def paste(self, block: str) -> str:
+        """Run a block in the shell as it is after the blocks before, and give what it printed."""
+        assert self._shell.stdin is not None
+        assert self._shell.stdout is not None
+        self._shell.stdin.write(block.replace(PORT, self._port) + "\necho; echo the block has ended\n")
+        self._shell.stdin.flush()
+        said = ""
+        while not said.endswith("\nthe block has ended\n"):
+            line = self._shell.stdout.readline()
+            assert line, said
+            said += line
+        return said
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+def test_every_block_is_run_by_a_test_here() -> None:
+    assert {(block.section, block.language) for block in blocks()} == {
+        ("Two commands", "sh"),
+        ("A walk with curl", "sh"),
+        ("Your own agent", "python"),
+        ("Your own agent", "sh"),
+        ("Who may call", "sh"),
+    }
+
+
+@pytest.mark.skipif(
+    shutil.which("bash") is None or shutil.which("curl") is None, reason="needs bash and curl"
+)
+@pytest.mark.timeout(120)
+def test_the_walk_with_curl_works_word_for_word(checkout: Path) -> None:
+    walk = iter(blocks_of("A walk with curl"))
+    note = checkout / "data" / "demo-workspace" / "shopping.txt"
+    with Shell(checkout, free_port()) as shell:
+        assert '{"ok":true}' in shell.paste(next(walk))
+        shell.paste(next(walk))
+        turn = shell.paste(next(walk))
+        assert '"continuationToken":"zhin:' in turn
+        assert '"type":"message.completed"' in turn
+        assert '"reason":"idle"' in turn
+
+        asked = shell.paste(next(walk))
+        assert '"parked":true' in asked
+        assert '"args":{"name":"shopping","text":"milk, eggs"}' in asked
+        assert not note.exists()
+        allowed = shell.paste(next(walk))
+        assert '"approved":true' in allowed
+        assert '"reason":"idle"' in allowed
+        assert "\nmilk, eggs" in allowed
+
+        assert '{"ok":true}' in shell.paste(next(walk))  # killed, and back
+        followed = shell.paste(next(walk))
+        assert '"ok":true' in followed
+        assert "write a note shopping: milk, eggs" in followed
+        assert '"reason":"idle"' in followed
+
+        killed = shell.paste(next(walk))  # while it waits
+        assert '"parked":true' in killed
+        assert '{"ok":true}' in killed
+        refused = shell.paste(next(walk))
+        assert '"approved":false' in refused
+        assert "I left everything as it is." in refused
+        assert note.exists()
+
+        looked = shell.paste(next(walk))
+        assert looked.count("waiting") >= 3
+        assert "Sessions audited: 3, with faults: none." in looked
+        assert "delete shopping" in looked
+    assert next(walk, None) is None
+    assert "Traceback" not in (checkout / "host.log").read_text()
+
+
+def test_the_two_commands_are_what_they_say(checkout: Path) -> None:
+    assert blocks_of("Two commands") == ["scripts/serve\n", "scripts/test\n"]
+    with Host(checkout, command=["scripts/serve"], is_script=True) as host:
+        assert (
+            "message.completed" in host.client.get(f"/session/{host.say('hello')['sessionId']}/stream").text
+        )
+        host.stop()
+    assert os.access(ROOT / "scripts" / "test", os.X_OK)
+    assert "scripts/test\n" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_an_agent_of_ones_own_is_served_as_told(checkout: Path) -> None:
+    minimal, example = blocks_of("Your own agent", "python")
+    serve_minimal, serve_example = blocks_of("Your own agent")
+    (checkout / "my_agent.py").write_text(minimal)
+    with Host(checkout, command=serve_minimal.split(), is_script=True) as host:
+        first = host.say("hi")
+        assert spoken(host.events(first["sessionId"])) == "You said 'hi', after 0 messages."
+        second = host.say("ho", first)
+        events = host.events(first["sessionId"], second["startIndex"])
+        assert spoken(events) == "You said 'ho', after 2 messages."
+        host.stop()
+
+    source = (ROOT / "examples" / "publish.py").read_text()
+    assert source.split('"""\n\n', 1)[1] == example
+    for approved, told in (
+        (True, "Looking. Published at https://pages.example/14."),
+        (False, "Looking. Not published."),
+    ):
+        with Host(checkout, command=serve_example.split(), is_script=True) as host:
+            session, request_id = host.parked("cats!")
+            at = len(host.events(session["sessionId"]))
+            host.post(f"/session/{session['sessionId']}/input", requestId=request_id, approved=approved)
+            assert spoken(host.events(session["sessionId"], at)) == told
+            host.stop()
+
+
+def test_a_token_file_is_made_and_used_as_told(checkout: Path) -> None:
+    [block] = blocks_of("Who may call")
+    make, serve = block.splitlines()
+    subprocess.run(["sh", "-c", make], cwd=checkout, check=True)
+    assert (checkout / "tokens").stat().st_mode & 0o777 == 0o600
+    name, token = (checkout / "tokens").read_text().split()
+    with Host(checkout, command=serve.split(), is_script=True) as host:
+        port = host.url.rsplit(":", 1)[1]
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}/zhin/v1", timeout=DEADLINE_S) as client:
+            assert client.get("/sessions").status_code == 401
+            told = client.get("/sessions", headers={"Authorization": f"Bearer {token}"})
+        assert (name, told.status_code) == ("ada", 200)
+        host.stop()
+
+
+def test_what_the_readme_says_of_the_commands_is_in_their_help(tmp_path: Path) -> None:
+    commands = re.findall(
+        r"^\| `zhin-host (\w+).*?` \| .*? \|$", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
+    told = run("--help", cwd=tmp_path).stdout
+    assert sorted(commands) == sorted(re.findall(r"^  (\w+)  ", told.split("Commands:")[1], re.MULTILINE))

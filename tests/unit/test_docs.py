@@ -1,0 +1,132 @@
+"""Tables in the documents say what the code says. ZHIN_WRITE_DOCS=1 writes them instead of failing."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from zhin_host import __version__, errors
+from zhin_host.config import SETTINGS
+from zhin_host.events import VOCABULARY
+from zhin_host.turns import RECOVERABLE
+
+ROOT: Final = Path(__file__).parents[2]
+
+REMEDIES: Final = {
+    "BAD_REQUEST": "The message says what is wrong and where; correct the request.",
+    "UNAUTHORIZED": "Send `Authorization: Bearer TOKEN` with a token of the host's token file.",
+    "FORBIDDEN": "Call with a Host and an Origin that the host knows: `--allowed-host`, `--allowed-origin`.",
+    "NOT_FOUND": "There is no such route; all are under `/zhin/v1`.",
+    "SESSION_NOT_FOUND": "Check the id; `GET /zhin/v1/sessions` lists yours. Another caller's is not found either.",
+    "REQUEST_NOT_FOUND": "It was cancelled, has expired or never was; GET the session for `pendingRequestIds`.",
+    "AUTHORIZATION_REQUEST_NOT_FOUND": "As REQUEST_NOT_FOUND.",
+    "AGENT_NOT_FOUND": "`GET /zhin/v1/info` lists the agents.",
+    "METHOD_NOT_ALLOWED": "The `Allow` header names the methods of the path.",
+    "REQUEST_TIMEOUT": "The body did not arrive in time; send it again.",
+    "CONTINUATION_TOKEN_STALE": "The session has moved on; GET it, read what happened, use its `continuationToken`.",
+    "SESSION_BUSY": "A turn is open: answer its `pendingRequestIds`, wait for its end, or cancel it.",
+    "IDEMPOTENCY_CONFLICT": "The `Idempotency-Key` came with another body before; take a new key.",
+    "NOTHING_TO_RESUME": "The last turn did not fail, or cannot be tried again; send a follow-up.",
+    "SESSION_TERMINAL": "The session is over; start a new one.",
+    "REQUEST_ALREADY_ANSWERED": "Somebody answered otherwise first; that answer stands.",
+    "BODY_TOO_LARGE": "Send less, or raise `--body-bytes-max` and `--line-bytes-max`.",
+    "UNSUPPORTED_MEDIA_TYPE": "Send `content-type: application/json`, uncompressed.",
+    "TOO_MANY_SESSIONS": "Try again later, or raise `--open-turns-max`.",
+    "TOO_MANY_STREAMS": "Close streams, or raise `--streams-max`; one audit runs at a time.",
+    "INTERNAL": "A bug: the host's log has the traceback.",
+    "AGENT_UNAVAILABLE": "The session's agent is not served here now; start the host with it, then try again.",
+    "SHUTTING_DOWN": "The host is stopping; try again when it is back.",
+    "STORAGE_UNAVAILABLE": "See to the disk or the folder; `index` is where a log is broken, `zhin-host audit` how.",
+    "STORAGE_FULL": "Free some space on the disk; it goes on by itself.",
+}
+
+FAILURES: Final = {
+    "AGENT_FAILED": "The agent raised an error; the host's log has the traceback.",
+    "ACTION_FAILED": "An action or tool failed and the agent did not catch `ActionFailed`.",
+    "TOOL_DENIED": "A person refused a tool and the agent did not catch `ToolDenied`.",
+    "REQUEST_EXPIRED": "Nobody answered in time and the agent did not catch `RequestExpired`.",
+    "RECOVERY_EXHAUSTED": "The host crashed in this turn again and again; see what the agent does there.",
+    "TURN_DIVERGED": "The agent took another path than its record; it must do the same again up to where it was.",
+    "HOST_RESTARTED": "The host was restarted while the turn was open; send the message again.",
+}
+
+
+def request_errors(
+    kind: type[errors.RequestError] = errors.RequestError,
+) -> Iterator[type[errors.RequestError]]:
+    for below in kind.__subclasses__():
+        if below is not errors.Conflict:  # only its kinds are raised
+            yield below
+        yield from request_errors(below)
+
+
+def table(head: str, rows: Iterator[tuple[object, ...]]) -> str:
+    columns = head.count("|") + 1
+    lines = [f"| {head} |", "|" + "---|" * columns]
+    lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def errors_table() -> str:
+    statuses = {kind.code: kind.status for kind in request_errors()}
+    assert statuses.keys() == REMEDIES.keys()
+    ordered = sorted(statuses, key=lambda code: (statuses[code], list(REMEDIES).index(code)))
+    return table(
+        "code | status | what to do", ((f"`{code}`", statuses[code], REMEDIES[code]) for code in ordered)
+    )
+
+
+def failures_table() -> str:
+    assert RECOVERABLE.keys() == FAILURES.keys()
+    return table("code | why, and what to do", ((f"`{code}`", told) for code, told in FAILURES.items()))
+
+
+def settings_table() -> str:
+    rows = (
+        (f"`{row.flag}`", f"`{row.environment}`", row.default, row.unit, row.help.replace("|", "\\|"))
+        for row in SETTINGS
+    )
+    return table("flag | environment | default | unit | what it is", rows)
+
+
+def events_table() -> str:
+    rows = ((f"`{kind}`", ", ".join(fields.split())) for kind, fields in VOCABULARY.items())
+    return table("type | fields of `data`", rows)
+
+
+@pytest.mark.parametrize(
+    ("document", "name", "made"),
+    [
+        ("README.md", "errors", errors_table),
+        ("README.md", "failures", failures_table),
+        ("README.md", "settings", settings_table),
+        ("docs/events.md", "events", events_table),
+    ],
+)
+def test_a_table_says_what_the_code_says(document: str, name: str, made: object) -> None:
+    assert callable(made)
+    path = ROOT / document
+    text = path.read_text()
+    part = re.compile(rf"(<!-- {name}: [^\n]*-->\n)(.*?)(<!-- /{name} -->\n)", re.DOTALL)
+    found = part.search(text)
+    assert found is not None
+    if os.environ.get("ZHIN_WRITE_DOCS"):
+        path.write_text(text.replace(found[0], f"{found[1]}\n{made()}\n{found[3]}"))
+    else:
+        assert found[2].strip() == made().strip(), "run tests/unit/test_docs.py with ZHIN_WRITE_DOCS=1"
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for document in ("README.md", "docs/events.md", "CHANGELOG.md"):
+        path = ROOT / document
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text()):
+            assert (path.parent / target).exists(), f"{document}: {target}"
+
+
+def test_the_changelog_has_this_version() -> None:
+    assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text()
