@@ -90,8 +90,14 @@ class AgentSessionHost:
 
     @property
     def app(self) -> ASGIApp:
-        """The ASGI app."""
-        return self._serve
+        """The ASGI app: a function, since servers take a bound method for an app of ASGI 2."""
+
+        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+            if self._starting is None and scope["type"] == "http":
+                await self.start()  # mounted where nobody passes lifespan on
+            await self._app(scope, receive, send)
+
+        return serve
 
     @property
     def sessions_found(self) -> int:
@@ -178,11 +184,6 @@ class AgentSessionHost:
         await self.stop()
 
     # -- inside ----------------------------------------------------------------------------------------------------
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._starting is None and scope["type"] == "http":
-            await self.start()  # mounted where nobody passes lifespan on
-        await self._app(scope, receive, send)
 
     @asynccontextmanager
     async def _lifespan(self, _app: object) -> AsyncIterator[None]:

@@ -181,7 +181,7 @@ def test_the_two_commands_are_what_they_say(checkout: Path) -> None:
 
 def test_an_agent_of_ones_own_is_served_as_told(checkout: Path) -> None:
     minimal, example = blocks_of("Your own agent", "python")
-    serve_minimal, serve_example = blocks_of("Your own agent")
+    serve_minimal, serve_example, _ = blocks_of("Your own agent")
     (checkout / "my_agent.py").write_text(minimal)
     with Host(checkout, command=serve_minimal.split(), is_script=True) as host:
         first = host.say("hi")
@@ -203,6 +203,30 @@ def test_an_agent_of_ones_own_is_served_as_told(checkout: Path) -> None:
             host.post(f"/session/{session['sessionId']}/input", requestId=request_id, approved=approved)
             assert spoken(host.events(session["sessionId"], at)) == told
             host.stop()
+
+
+def test_the_example_is_an_app_for_any_asgi_server(checkout: Path) -> None:
+    *_, command = blocks_of("Your own agent")
+    with subprocess.Popen(
+        [*command.split(), "--port", "0"], cwd=checkout, env=environment(), stderr=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stderr is not None
+            said = ""
+            while (found := re.search(r"running on (http://\S+)", said)) is None:
+                said += server.stderr.readline()
+            with httpx.Client(base_url=f"{found[1]}/zhin/v1", timeout=DEADLINE_S) as client:
+                session = client.post("/session", json={"message": "cats!"}).json()
+                content = client.get(f"/session/{session['sessionId']}/stream").text
+                assert '"parked":true' in content
+            server.terminate()
+            _, rest = server.communicate(timeout=DEADLINE_S)
+        finally:
+            server.kill()
+    assert "Application shutdown complete." in rest
+    assert "Traceback" not in said + rest
+    sessions = checkout / "data" / "http-agent-sessions"
+    assert (sessions / f"{session['sessionId']}.open").read_text() == "stopped"
 
 
 def test_a_token_file_is_made_and_used_as_told(checkout: Path) -> None:
