@@ -226,7 +226,7 @@ def test_the_example_is_an_app_for_any_asgi_server(checkout: Path) -> None:
     assert "Application shutdown complete." in rest
     assert "Traceback" not in said + rest
     sessions = checkout / "data" / "http-agent-sessions"
-    assert (sessions / f"{session['sessionId']}.open").read_text() == "stopped"
+    assert (sessions / f"{session['sessionId']}.open").read_text() == "parked 0"
 
 
 def test_a_token_file_is_made_and_used_as_told(checkout: Path) -> None:
