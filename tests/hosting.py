@@ -212,10 +212,14 @@ async def crashing(agent: Any, *, persistence: SessionPersistence, **settings: A
     finally:
         for live in host._sessions.live:
             live.log.close()
+            runner = host.store._driver.runner(live.session_id)
+            if runner is not None:  # what is killed does not wait for storage
+                runner._is_stopped = runner._attempt.is_over = True
         left = asyncio.all_tasks() - before - {asyncio.current_task()}
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
+        persistence.stop()  # the kernel frees its lock
 
 
 def decoded(session_id: str, content: bytes) -> list[ev.Event]:

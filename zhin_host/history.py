@@ -33,6 +33,11 @@ def read_history(log: SessionLog, before_index: int) -> list[dict[str, str]]:
     answer = ""
     for index, kind, data in _events(log, log.offset_of(before_index)):
         match kind:
+            case ev.TURN_STARTED if (
+                "resumes" in data
+            ):  # the same message once more, and what was said of its answer
+                messages.pop()
+                said = [row for row in said if row[0] < data.get("discardFrom", index)]
             case ev.TURN_STARTED:
                 said, answer = [], ""
             case ev.MESSAGE_RECEIVED:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import orjson
@@ -179,17 +179,24 @@ class _Reader:
             return
         ended, self._ended_by = self._ended_by, None
         if ended is not None:
-            self.record.results.pop(ended, None)
-            self.record.again.add(ended)
-            kept = [
-                row for row in self.record.answers.pop(ended, []) if row.data.get("outcome") == "approved"
-            ]
-            kept = [row for row in kept if row.kind == "approval"]
-            if kept:
-                self.record.answers[ended] = kept
-            self.record.asked_at.pop(ended, None)  # whoever resumes has decided that it may run again
+            self._try_again(index, ended)
+        self._attempt_number = 0
         self._open.clear()
         self._discard(data.get("discardFrom"))
+
+    def _try_again(self, index: int, call_id: str) -> None:
+        """What ended the last turn is not part of the record; an approval given for it stands."""
+        record = self.record
+        record.again.add(call_id)
+        result = record.results.pop(call_id, None)
+        given = record.answers.pop(call_id, [])
+        kept = [row for row in given if row.kind == "approval" and row.data["outcome"] == "approved"]
+        if result is not None and result["status"] == "failed":
+            # Whoever resumes has decided that it may run again: only an attempt that begins now may have begun it.
+            kept = [replace(row, index=index - 1, is_live=False) for row in kept]
+            record.asked_at[call_id] = index
+        if kept:
+            record.answers[call_id] = kept
 
     def _resume(self, index: int, data: Mapping[str, Any]) -> None:
         if data["attempt"] > 1 and (not self._attempt_number or data["attempt"] > self._attempt_number):
