@@ -166,13 +166,36 @@ def encode_line(  # noqa: PLR0917 - the parts of a line, its link and its bound
         EventTooLarge: The line would be over the limit.
         Unserializable: A value of `data` has no JSON form.
     """
-    head = f'{{"index":{index},"type":"{kind}","timestamp":{timestamp_ms},"data":'.encode("ascii")
-    payload = head + json_bytes(data)
-    link = chain(previous, payload)
-    line = b'%b,"sum":"%b"}\n' % (payload, link)
-    if len(line) > line_bytes_max:
-        raise EventTooLarge(kind, len(line), line_bytes_max)
+    (line,), link = encode_run(index, kind, timestamp_ms, [data], previous, line_bytes_max)
     return line, link
+
+
+def encode_run(  # noqa: PLR0917 - as encode_line
+    index: int,
+    kind: str,
+    timestamp_ms: int,
+    run: Iterable[Mapping[str, Any]],
+    previous: bytes,
+    line_bytes_max: int,
+) -> tuple[list[bytes], bytes]:
+    """The lines of several events of one type and time, from `index` on, and the last one's sum.
+
+    Raises:
+        EventTooLarge: A line would be over the limit.
+        Unserializable: A value has no JSON form.
+    """
+    head = b'","timestamp":%d,"data":' % timestamp_ms
+    head = b',"type":"' + kind.encode("ascii") + head
+    lines: list[bytes] = []
+    link = previous
+    for at, data in enumerate(run, index):
+        payload = b'{"index":%d%b%b' % (at, head, json_bytes(data))
+        link = _base64(_sha256(link + payload).digest(), newline=False)[:SUM_BYTES].translate(_URL_SAFE)
+        line = b'%b,"sum":"%b"}\n' % (payload, link)
+        if len(line) > line_bytes_max:
+            raise EventTooLarge(kind, len(line), line_bytes_max)
+        lines.append(line)
+    return lines, link
 
 
 def decode_line(line: bytes, previous: bytes) -> Event:
