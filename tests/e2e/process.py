@@ -30,7 +30,8 @@ def environment(**more: str) -> dict[str, str]:
         for name, value in os.environ.items()
         if not (name.startswith("ZHIN_") and name != "ZHIN_REFEREE") and name != "WEB_CONCURRENCY"
     }
-    return kept | more
+    # A module that a test writes anew within a second would be taken from its cache.
+    return kept | {"PYTHONDONTWRITEBYTECODE": "1"} | more
 
 
 def run(*arguments: object, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
