@@ -1,4 +1,4 @@
-"""ScriptedLog: a log in memory whose appends and syncs fail or wait when the test says so."""
+"""Logs and persistence in memory whose appends and syncs fail or wait when the test says so."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import asyncio
 from tests.builders import session_id_of
 from zhin_host.clock import SessionId
 from zhin_host.errors import StorageUnavailable
-from zhin_host.storage.memory import MemoryLog
+from zhin_host.ports import SessionLog
+from zhin_host.storage.memory import MemoryLog, MemorySessionPersistence
 
 
 class ScriptedLog(MemoryLog):
@@ -75,3 +76,68 @@ class ScriptedLog(MemoryLog):
         for held in self._held:
             if not held.done():
                 held.set_result(None)
+
+
+class UnsteadyPersistence(MemorySessionPersistence):
+    """Sessions in memory whose storage fails while the test says so.
+
+    Attributes:
+        append_error: What every append raises, until it is None again.
+        sync_error: What every sync raises, until it is None again.
+        mark_error: What every mark raises, until it is None again.
+        snapshot_error: What every writing of a snapshot raises, until it is None again.
+        snapshots: How many snapshots were written.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.append_error: StorageUnavailable | None = None
+        self.sync_error: StorageUnavailable | None = None
+        self.mark_error: StorageUnavailable | None = None
+        self.snapshot_error: StorageUnavailable | None = None
+        self.snapshots = 0
+        self._may_write = asyncio.Event()
+        self._may_write.set()
+
+    def hold_snapshots(self) -> None:
+        """Let no snapshot be written until they are let go."""
+        self._may_write.clear()
+
+    def let_snapshots_go(self) -> None:
+        self._may_write.set()
+
+    async def create_log(self, session_id: SessionId) -> SessionLog:
+        await super().create_log(session_id)
+        return _UnsteadyLog(self, session_id, self._content(session_id))
+
+    def open_log(self, session_id: SessionId) -> SessionLog:
+        super().open_log(session_id)
+        return _UnsteadyLog(self, session_id, self._content(session_id))
+
+    async def mark(self, session_id: SessionId, text: str) -> None:
+        if self.mark_error is not None:
+            raise self.mark_error
+        await super().mark(session_id, text)
+
+    async def write_snapshot(self, session_id: SessionId, snapshot: bytes) -> None:
+        await self._may_write.wait()
+        if self.snapshot_error is not None:
+            raise self.snapshot_error
+        await super().write_snapshot(session_id, snapshot)
+        self.snapshots += 1
+
+
+class _UnsteadyLog(MemoryLog):
+    def __init__(self, owner: UnsteadyPersistence, session_id: SessionId, content: bytearray) -> None:
+        super().__init__(session_id, content)
+        self._owner = owner
+
+    def append(self, lines: bytes, *, expected_bytes: int) -> None:
+        if self._owner.append_error is not None:
+            raise self._owner.append_error
+        super().append(lines, expected_bytes=expected_bytes)
+
+    async def sync(self) -> None:
+        await super().sync()
+        if self._owner.sync_error is not None:
+            raise self._owner.sync_error

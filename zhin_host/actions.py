@@ -149,7 +149,7 @@ class Actions:
         attempt.check()
         clock = attempt.services.clock
         started_s = clock.monotonic_s()
-        attempt.running += 1
+        attempt.begin_work()
         failure: BaseException | None = None
         try:
             result = self._result_of(await self._try(work))
@@ -169,7 +169,7 @@ class Actions:
                 raise AttemptEnded("this attempt of the turn is over") from error
             result, failure = {"error": error_form("ACTION_FAILED", error)}, error
         finally:
-            attempt.running -= 1
+            attempt.end_work()
         status = "failed" if "error" in result else "completed"
         await self.record(work.call_id, work.name, status, _since(clock.monotonic_s(), started_s), **result)
         if status == "completed":

@@ -27,7 +27,7 @@ class HttpApprovalWaiter:
     """The bells of one session's open requests: exactly one outcome per request."""
 
     def __init__(self) -> None:
-        self._bells: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
+        self._bells: dict[str, tuple[Attempt, asyncio.Future[Mapping[str, Any]]]] = {}
 
     async def wait(self, attempt: Attempt, request: ev.Draft, *after: ev.Draft) -> Mapping[str, Any]:
         """Make the request and wait for its answer, as long as it takes unless the request expires.
@@ -46,7 +46,7 @@ class HttpApprovalWaiter:
         """
         request_id = request.data["requestId"]
         bell: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
-        self._bells[request_id] = bell
+        self._bells[request_id] = (attempt, bell)
         try:
             await attempt.commit(request, *after)
             return await bell
@@ -59,9 +59,15 @@ class HttpApprovalWaiter:
 
     def ring(self, request_id: str, answer: Mapping[str, Any]) -> None:
         """Tell whoever waits that the answer is in the log; nobody may wait, after a restart for one."""
-        bell = self._bells.get(request_id)
+        _, bell = self._bells.get(request_id, (None, None))
         if bell is not None and not bell.done():
             bell.set_result(answer)
+
+    def release(self, attempt: Attempt) -> None:
+        """Cancel whatever still waits in an attempt that is over; nobody rings for it any more."""
+        for waiting, bell in self._bells.values():
+            if waiting is attempt:
+                bell.cancel()
 
 
 def given_up(request: Mapping[str, Any], request_type: str) -> ev.Draft:

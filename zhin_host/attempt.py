@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -40,7 +41,6 @@ class Attempt:
         replay: The record of the attempts before, as far as it is not used up.
         divergence: How the agent left its record's path, None while it has not.
         is_over: Whether the attempt has ended: every call from then on raises AttemptEnded.
-        running: How many actions' functions run now.
     """
 
     def __init__(
@@ -60,7 +60,8 @@ class Attempt:
         self.replay = Replay(self._root_turn_id)
         self.divergence: str | None = None
         self.is_over = False
-        self.running = 0
+        self._running = 0  # actions whose functions run now
+        self._is_quiet = asyncio.Event()
         self._thought = self._new_thought()
 
     def go_on_from(self, record: Record) -> None:
@@ -84,6 +85,27 @@ class Attempt:
         except Diverged as error:
             self.divergence, self.is_over = str(error), True
             raise AttemptEnded(str(error)) from None
+
+    @property
+    def is_working(self) -> bool:
+        """Whether an action's function runs now."""
+        return self._running > 0
+
+    def begin_work(self) -> None:
+        """An action's function is about to run."""
+        self._running += 1
+        self._is_quiet.clear()
+
+    def end_work(self) -> None:
+        """It has ended; in this same step of the loop what it returned is handed over."""
+        self._running -= 1
+        if not self._running:
+            self._is_quiet.set()
+
+    async def quiet(self) -> None:
+        """Wait until no action's function runs; what each has returned is then queued for the log."""
+        if self._running:
+            await self._is_quiet.wait()
 
     def is_open(self, call_id: str) -> bool:
         """Whether the log still waits for the result of this call of this turn."""

@@ -32,6 +32,7 @@ class TurnDriver:
         self._services = services
         self._runners: dict[SessionId, HttpTurnRunner] = {}
         self._left: set[HttpTurnRunner] = set()
+        self._is_stopping = False
 
     def __len__(self) -> int:
         return len(self._runners)
@@ -96,13 +97,13 @@ class TurnDriver:
             StorageUnavailable: It was not written.
         """
         live.journal.write(drafts)
-        runner = self._runners.get(live.session_id)
+        runner, turn = self._runners.get(live.session_id), live.state.turn
         if runner is not None:
             runner.cancel()
             return
         agent = self.agents[live.state.agent]
         live.journal.write(lambda state: [*ending_after_restart(state), *next_turn(state, agent)])
-        self._go_on(live)
+        self._go_on(live, None if turn is None else turn.turn_id)
 
     async def abandon(self, live: LiveSession) -> None:
         """Let go of a parked turn: it stays open in the log and goes on from there when it is answered."""
@@ -112,12 +113,15 @@ class TurnDriver:
 
     async def stop(self) -> None:
         """Let running actions end within the grace time, and leave every turn open in the log."""
+        self._is_stopping = True
         grace_s = self._services.config.stop_grace_s
         await asyncio.gather(*(runner.stop(grace_s) for runner in self._runners.values()))
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _run(self, live: LiveSession, *, is_new: bool) -> None:
+        if self._is_stopping:
+            return  # it stays open in the log, and the next host takes it up
         agent = self.agents[live.state.agent]
         read = None if is_new else partial(self._read, live, agent)
         runner = HttpTurnRunner(live, agent, self._services, read, self._ended)
@@ -138,10 +142,14 @@ class TurnDriver:
         if not runner.has_settled:  # it was left behind: somebody must hold it until it is done
             self._left.add(runner)
             runner.when_settled(self._left.discard)
-        self._go_on(live)
+        self._go_on(live, runner.turn_id)
 
-    def _go_on(self, live: LiveSession) -> None:
+    def _go_on(self, live: LiveSession, ended_turn_id: str | None) -> None:
         """After a turn's end: run the one that began in the same batch, or let the session come to rest."""
-        if live.state.turn is not None and live.session_id not in self._runners:
+        turn = live.state.turn
+        if turn is not None and turn.turn_id != ended_turn_id and live.session_id not in self._runners:
             self.begin(live)
+            runner = self._runners.get(live.session_id)
+            if runner is not None and turn.is_cancelling:  # before it had a runner that could be told
+                runner.cancel()
         live.at_rest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from zhin_host import events as ev
@@ -77,13 +78,14 @@ class HttpTurnRunner:
         self._task: asyncio.Task[None] | None = None
         self._left: asyncio.Task[None] | None = None
         self._patience: asyncio.TimerHandle | None = None
+        self._has_begun = False
         self._is_stopped = False
         self._is_ended = False
 
     @property
     def is_parked(self) -> bool:
         """Whether every action of the turn waits for an open request, so that it may leave memory."""
-        return self._turn is not None and not self._attempt.running and bool(self.live.state.pending)
+        return self._turn is not None and not self._attempt.is_working and bool(self.live.state.pending)
 
     def start(self) -> None:
         """Begin to run the turn; returns at once."""
@@ -91,8 +93,10 @@ class HttpTurnRunner:
 
     def cancel(self) -> None:
         """Stop the work; turn.cancelling is in the log. What has not stopped in the grace time is left behind."""
-        self._attempt.is_over = True
-        if self._task is not None:
+        if self._is_ended:  # its end waits for storage: when that is back, it ends as cancelled
+            return
+        self._end_attempt()
+        if self._task is not None and self._has_begun:  # one cancelled before it begins would run nothing at all
             self._task.cancel("the turn was cancelled")
         grace_s = self._services.config.cancel_grace_s
         self._patience = asyncio.get_running_loop().call_later(grace_s, self._leave_behind)
@@ -100,16 +104,16 @@ class HttpTurnRunner:
     async def stop(self, grace_s: float) -> None:
         """End the attempt and leave the turn open in the log: after its running actions, or when the time is up."""
         self._is_stopped = True
-        self._attempt.is_over = True
-        task = self._task
-        if task is None or task.done():
-            return
-        if self._attempt.running:
-            await asyncio.wait({task}, timeout=grace_s)
-        if not task.done():
+        self._end_attempt()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                await self._attempt.quiet()
+        tasks = {task for task in (self._task, self._left) if task is not None and not task.done()}
+        for task in tasks:
             task.cancel("the host stops")
-            await asyncio.wait({task}, timeout=max(0.1, grace_s / 10))
-        if not task.done():
+        if tasks:
+            _, tasks = await asyncio.wait(tasks, timeout=max(0.1, grace_s / 10))
+        if tasks:
             _log.warning("turn %s does not stop; it is left behind", self.turn_id)
 
     @property
@@ -133,7 +137,9 @@ class HttpTurnRunner:
 
     async def _run(self) -> None:
         error: BaseException | None = None
+        self._has_begun = True
         try:
+            self._attempt.check()
             if self._read is not None:
                 self._attempt.go_on_from(await self._read_record(self._read))
             self._turn = Turn(self._attempt, self.live.waiter, self.live.log, self._message)
@@ -145,10 +151,14 @@ class HttpTurnRunner:
             error = raised
             if not isinstance(raised, asyncio.CancelledError | AgentError):
                 _log.exception("the agent failed in turn %s of %s", self.turn_id, self.live.session_id)
-        if self._is_stopped or self._is_ended:
-            return
+        self._end_attempt()
+        if not self._is_stopped and not self._is_ended:
+            await self._end(error)
+
+    def _end_attempt(self) -> None:
+        """From now on the agent writes nothing; what still waits for an answer is woken."""
         self._attempt.is_over = True
-        await self._end(error)
+        self.live.waiter.release(self._attempt)
 
     async def _read_record(self, read: Callable[[], Record]) -> Record:
         """The record, waiting for storage as long as it takes."""
