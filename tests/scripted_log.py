@@ -96,8 +96,17 @@ class UnsteadyPersistence(MemorySessionPersistence):
         self.mark_error: StorageUnavailable | None = None
         self.snapshot_error: StorageUnavailable | None = None
         self.snapshots = 0
+        self.may_sync = asyncio.Event()
+        self.may_sync.set()
         self._may_write = asyncio.Event()
         self._may_write.set()
+
+    def hold_syncs(self) -> None:
+        """Let no sync end until they are let go."""
+        self.may_sync.clear()
+
+    def let_syncs_go(self) -> None:
+        self.may_sync.set()
 
     def hold_snapshots(self) -> None:
         """Let no snapshot be written until they are let go."""
@@ -139,5 +148,6 @@ class _UnsteadyLog(MemoryLog):
 
     async def sync(self) -> None:
         await super().sync()
+        await self._owner.may_sync.wait()
         if self._owner.sync_error is not None:
             raise self._owner.sync_error

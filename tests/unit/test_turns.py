@@ -545,6 +545,30 @@ async def test_a_cancel_in_the_moment_the_turn_completes_finds_it_over_or_ends_i
         assert len({"turn.cancelled", "turn.completed"} & set(types(events))) == 1
 
 
+async def test_a_queued_turn_cancelled_before_it_has_a_runner_does_not_run() -> None:
+    """Its start stands in the batch of the end before, whose sync may take its time."""
+    persistence = UnsteadyPersistence()
+    may_end = asyncio.Event()
+
+    async def agent(turn: Turn) -> None:
+        assert turn.message == "Hello"
+        await may_end.wait()
+
+    async with hosting(agent, persistence=persistence) as host:
+        accepted = await host.start()
+        queued = await host.store.proceed(NOBODY, accepted.session_id, accepted.token, "next", "queue")
+        persistence.hold_syncs()
+        may_end.set()
+        await host.seen(accepted.session_id, "turn.started", 2)
+        cancelling = asyncio.create_task(host.cancel(accepted.session_id))
+        await host.seen(accepted.session_id, "turn.cancelling")
+        persistence.let_syncs_go()
+        assert await cancelling == "accepted"
+        events = await host.idle(accepted.session_id)
+    assert one(events, "turn.cancelled")["turnId"] == queued.turn_id
+    assert types(events)[-4:] == ["turn.cancelling", "turn.cancelled", "step.interrupted", "session.waiting"]
+
+
 # -- storage that fails ----------------------------------------------------------------------------------------
 
 
