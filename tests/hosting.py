@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import itertools
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -31,6 +32,7 @@ from zhin_host.turns import HttpTurnRunner
 
 NOBODY: Final = Principal()
 DEADLINE_S: Final = 20.0
+_seeds = itertools.count()  # no two hosts make the same ids
 
 
 @dataclass
@@ -123,7 +125,11 @@ class Hosting:
 
     async def asked(self, session_id: str, count: int = 1) -> list[PendingRequest]:
         """Wait until so many requests were made; those that are open, oldest first."""
-        reader = await self.store.subscribe(NOBODY, session_id, 0, "never")
+        return await self.asked_by(NOBODY, session_id, count)
+
+    async def asked_by(self, who: Principal, session_id: str, count: int = 1) -> list[PendingRequest]:
+        """The same for a session that somebody owns."""
+        reader = await self.store.subscribe(who, session_id, 0, "never")
         try:
             async with asyncio.timeout(DEADLINE_S):
                 async for block in reader:
@@ -177,13 +183,13 @@ async def hosting(
         agent: As for create_agent_session_host.
         persistence: Where sessions live; else files in `data_dir`; else memory.
         data_dir: The fixture's, whose teardown audits it as files.
-        clock: Stands still when not given.
+        clock: Stands still when not given; its ids are no other host's.
         is_audited: False where a log is broken on purpose.
         leaves_tasks: The agent leaves work of its own behind on purpose.
         settings: Those of Config, and what else create_agent_session_host takes.
     """
     before = asyncio.all_tasks()
-    clock = clock or FakeClock()
+    clock = clock or FakeClock(seed=next(_seeds))
     if persistence is None:
         fsync = settings.get("fsync", "boundary")
         persistence = (
@@ -204,7 +210,7 @@ async def hosting(
 async def crashing(agent: Any, *, persistence: SessionPersistence, **settings: Any) -> AsyncIterator[Hosting]:
     """A host that is not stopped at the end of the block: its tasks end, and it writes nothing more."""
     before = asyncio.all_tasks()
-    clock = settings.pop("clock", None) or FakeClock()
+    clock = settings.pop("clock", None) or FakeClock(seed=next(_seeds))
     host = create_agent_session_host(agent, persistence=persistence, clock=clock, **settings)
     await host.start()
     try:

@@ -160,9 +160,16 @@ class Gate:
             if answer["outcome"] != "approved":
                 await self._refuse(tool, call_id, answer["outcome"])
             if ev.json_bytes(shown) == raw:  # digested again, just before it runs
-                return False, raw
+                return self._began_before(tool, call_id), raw
             _log.warning("the arguments of call %s changed while it waited; a person is asked again", call_id)
             raw = ev.json_bytes(shown)
+
+    def _began_before(self, tool: Tool, call_id: str) -> bool:
+        """Whether the call may have begun before it needed this approval: the policy or the agent was another then."""
+        record = self._attempt.replay.record
+        if call_id in record.begun or any(row.kind == "retry" for row in record.answers.get(call_id, ())):
+            return True
+        return callable(tool.approval) and call_id not in record.gated and record.may_have_begun(call_id)
 
     async def _retried(self, tool: Tool, call_id: str, shown: Mapping[str, Any], raw: bytes) -> None:
         """Ask whether a call that may have begun may run a second time; each yes is good for one attempt."""

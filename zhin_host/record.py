@@ -100,6 +100,9 @@ class Record:
 
     def forget_unused_approvals(self) -> None:
         """The agent has changed: an approval whose call has no result yet is asked for again."""
+        for call_id in self.asked_at.keys() - self.results.keys() - self.gated:
+            if self.may_have_begun(call_id):  # whether it needed an approval then, nobody can tell now
+                self.begun.add(call_id)
         for call_id in tuple(self.answers):
             if call_id in self.results:
                 continue

@@ -182,6 +182,9 @@ class LiveSessions:
         live.is_marked = session_id in self._marks and parked_until(mark) is None
         try:
             await self._driver.recover(live, was_crash=mark != MARK_STOPPED)
+        except EventRefused as error:  # a setting was lowered: what recovery must write does not fit a line
+            live.log.close()
+            raise StorageUnavailable(f"Session {session_id} cannot go on: {error}") from error
         except StorageUnavailable:
             live.log.close()
             raise
