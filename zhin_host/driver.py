@@ -12,7 +12,8 @@ from zhin_host.agent import Agent
 from zhin_host.attempt import Services
 from zhin_host.clock import SessionId
 from zhin_host.record import Record, read_record
-from zhin_host.recovery import after_restart, ending_after_restart, has_changed
+from zhin_host.recovery import AGENT_CHANGED, after_restart, ending_after_restart, has_changed
+from zhin_host.replay import Diverged
 from zhin_host.session import LiveSession
 from zhin_host.turns import HttpTurnRunner, next_turn
 
@@ -129,9 +130,17 @@ class TurnDriver:
         runner.start()
 
     def _read(self, live: LiveSession, agent: Agent) -> Record:
-        turn = live.state.turn
+        """The record of the open turn; the policy for a changed agent holds for an answer after a restart too.
+
+        Raises:
+            Diverged: The agent is another now, and the policy is "fail".
+        """
+        turn, policy = live.state.turn, self._services.config.on_agent_change
+        is_changed = turn is not None and has_changed(turn, agent)
+        if is_changed and policy == "fail":
+            raise Diverged(AGENT_CHANGED)
         record = read_record(live.log, 0 if turn is None else turn.root_index)
-        if turn is not None and has_changed(turn, agent) and self._services.config.on_agent_change == "ask":
+        if is_changed and policy == "ask":
             record.forget_unused_approvals()
         return record
 

@@ -20,6 +20,9 @@ from zhin_host.turns import cancelled, closing, failed, received, redriven, star
 
 _log = logging.getLogger("zhin_host.recovery")
 
+AGENT_CHANGED: Final = (
+    "The agent was changed while this turn was open; send the message again with the continuationToken."
+)
 _BLOCK_BYTES: Final = 1 << 20
 CRASHES_MAX: Final = 3
 """Re-driven attempts in a row that end with the host and add nothing to the record: then the turn fails."""
@@ -132,8 +135,7 @@ def after_restart(state: SessionState, agent: Agent, on_agent_change: str, *, wa
         )
         return Plan([failed(turn.turn_id, "RECOVERY_EXHAUSTED", message)])
     if on_agent_change == "fail" and has_changed(turn, agent):
-        message = "The agent was changed while this turn was open; send the message again with the continuationToken."
-        return Plan([failed(turn.turn_id, "TURN_DIVERGED", message)])
+        return Plan([failed(turn.turn_id, "TURN_DIVERGED", AGENT_CHANGED)])
     return Plan([redriven(state, crashes)], is_driven=True)
 
 
