@@ -100,6 +100,8 @@ class UnsteadyPersistence(MemorySessionPersistence):
         self.may_sync.set()
         self._may_write = asyncio.Event()
         self._may_write.set()
+        self._may_create = asyncio.Event()
+        self._may_create.set()
 
     def hold_syncs(self) -> None:
         """Let no sync end until they are let go."""
@@ -115,7 +117,15 @@ class UnsteadyPersistence(MemorySessionPersistence):
     def let_snapshots_go(self) -> None:
         self._may_write.set()
 
+    def hold_creation(self) -> None:
+        """Let no log be made until they are let go."""
+        self._may_create.clear()
+
+    def let_creation_go(self) -> None:
+        self._may_create.set()
+
     async def create_log(self, session_id: SessionId) -> SessionLog:
+        await self._may_create.wait()
         await super().create_log(session_id)
         return _UnsteadyLog(self, session_id, self._content(session_id))
 

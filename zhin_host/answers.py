@@ -113,6 +113,7 @@ class Answers:
                 data = {"requestId": request_id, "connection": pending.data["connection"], "success": success}
                 if error is not None:  # the bare word "cancelled" is the host's, for a request given up
                     data["error"] = error if error != "cancelled" else "cancelled by the user"
+                check_line(self._services, data)
                 await self._close(live, request_id, ev.AUTHORIZATION_COMPLETED, {**data, **by(who)})
                 return Answered(live.session_id, request_id, success, already=False)
         except (SessionNotFound, RequestNotFound):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -85,6 +85,7 @@ class Intake:
         self._driver = driver
         self._services = services
         self._reserved: dict[tuple[str | None, str, str], asyncio.Event] = {}
+        self._beginning = 0  # turns that were let in and do not run yet
 
     async def start(
         self,
@@ -102,7 +103,6 @@ class Intake:
                 if before is not None:
                     return before
             hosted = self._hosted(agent)
-            self._check_room(message)
             clock = self._services.clock
             session_id = new_session_id(clock) if name is None else keyed_session_id(clock, name)
             return await self._begin(who, session_id, hosted, message, metadata, key)
@@ -119,7 +119,6 @@ class Intake:
             self._check_follow_up(live.state, token)
             hosted = self._agent_of(live.state)
             if live.state.turn is None and not live.state.queue:
-                self._check_room(message)
                 return await self._follow(live, hosted, message, key)
             if on_busy == "reject":
                 raise SessionBusy(busy_sentence(live.state), list(live.state.pending))
@@ -137,7 +136,6 @@ class Intake:
                 raise NothingToResume(
                     "The last turn did not fail, or not so that it can be tried again; send a message."
                 )
-            self._check_room(failed.message)
             more: dict[str, Any] = {"resumes": failed.turn_id}
             if failed.discard_from is not None:
                 more["discardFrom"] = failed.discard_from
@@ -193,18 +191,20 @@ class Intake:
             data["owner"] = who.name
         if metadata is not None:
             data["metadata"] = metadata
-        log = await self._sessions.persistence.create_log(session_id)
-        live = LiveSession(new_state(session_id), log, self._services, self._sessions.at_rest)
-        turn = [started(hosted, turn_id, token, **_keyed(key)), received(turn_id, message)]
-        try:
-            live.journal.write([ev.Draft(ev.SESSION_STARTED, data), *turn])
-        except StorageUnavailable:
-            log.close()
-            await self._forget(session_id)
-            raise
-        self._sessions.add(live)
-        async with live.lock:
+        check_line(self._services, data)
+        with self._room(message):
+            log = await self._sessions.persistence.create_log(session_id)
+            live = LiveSession(new_state(session_id), log, self._services, self._sessions.at_rest)
+            turn = [started(hosted, turn_id, token, **_keyed(key)), received(turn_id, message)]
+            try:
+                live.journal.write([ev.Draft(ev.SESSION_STARTED, data), *turn])
+            except StorageUnavailable:
+                log.close()
+                await self._forget(session_id)
+                raise
+            self._sessions.add(live)
             self._driver.begin(live)
+        async with live.lock:
             await live.journal.sync()
         return Accepted(session_id, token, turn_id, 0)
 
@@ -212,12 +212,12 @@ class Intake:
         self, live: LiveSession, hosted: Agent, message: Message, key: Key | None, **more: Any
     ) -> Accepted:
         turn_id, token = new_turn_id(self._services.clock), new_token(self._services.clock)
-        await self._sessions.mark_running(live)
-        start_index = live.state.next_index
-        live.journal.write(
-            [started(hosted, turn_id, token, **_keyed(key), **more), received(turn_id, message)]
-        )
-        self._driver.begin(live)
+        with self._room(message):
+            await self._sessions.mark_running(live)
+            start_index = live.state.next_index
+            turn = [started(hosted, turn_id, token, **_keyed(key), **more), received(turn_id, message)]
+            live.journal.write(turn)
+            self._driver.begin(live)
         await live.journal.sync()
         return Accepted(live.session_id, token, turn_id, start_index)
 
@@ -278,11 +278,23 @@ class Intake:
             )
         return hosted
 
-    def _check_room(self, message: Message) -> None:
+    @contextmanager
+    def _room(self, message: Message) -> Iterator[None]:
+        """Let one more turn in, from before the first await until its runner counts.
+
+        Raises:
+            TooManySessions: As many are open as the host bears.
+            BodyTooLarge: The message does not fit a line.
+        """
         limit = self._services.config.open_turns_max
-        if len(self._driver) >= limit:
+        if len(self._driver) + self._beginning >= limit:
             raise TooManySessions(f"{limit} turns are open; answer or cancel some, or try again later.")
         check_line(self._services, {"message": message})
+        self._beginning += 1
+        try:
+            yield
+        finally:
+            self._beginning -= 1
 
 
 def busy_sentence(state: SessionState) -> str:

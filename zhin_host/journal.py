@@ -175,6 +175,15 @@ class SessionJournal:
             else:
                 return
 
+    async def shown(self) -> None:
+        """Wait until readers may see all that is written: under --fsync always when it is synced.
+
+        Raises:
+            StorageUnavailable: The sync failed.
+        """
+        if self._config.fsync == "always":
+            await self.sync()
+
     async def usable(self) -> None:
         """Mend a failed sync before a command goes on.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zhin_host import events as ev
-from zhin_host.answers import Answered, Answers, by
+from zhin_host.answers import Answered, Answers, by, check_line
 from zhin_host.attempt import Services
 from zhin_host.clock import SessionId
 from zhin_host.driver import TurnDriver
@@ -64,6 +64,7 @@ class HttpAgentSessionStore:
     ) -> None:
         self._sessions = sessions
         self._driver = driver
+        self._services = services
         self._hub = hub
         self._auditor = auditor
         self._intake = Intake(sessions, driver, services)
@@ -135,6 +136,7 @@ class HttpAgentSessionStore:
                 raise SessionTerminal(state.terminal)
             if state.turn is not None:
                 raise SessionBusy(busy_sentence(state), list(state.pending))
+            check_line(self._services, {"message": message})
             data: dict[str, Any] = {"sessionId": session_id}
             if state.queue:
                 data["droppedTurnIds"] = [queued["turnId"] for queued in state.queue]
@@ -189,7 +191,9 @@ class HttpAgentSessionStore:
     async def view(self, who: Principal, session_id: str) -> dict[str, Any]:
         """GET /session/{id}: the snapshot's public fields as of now, and the cursor."""
         live = await self._sessions.find(who, SessionId(session_id))
-        return {**public_view(live.state), "cursor": live.state.next_index}
+        view = {**public_view(live.state), "cursor": live.state.next_index}
+        await live.journal.shown()
+        return view
 
     async def page(self, who: Principal, status: str | None, limit: int, before: str | None) -> Page:
         """GET /sessions: the caller's, newest first. Looks at a bounded number of sessions; a page may be short."""
@@ -215,6 +219,7 @@ class HttpAgentSessionStore:
         try:
             if live is not None:
                 state, fault = live.state, live.fault
+                await live.journal.shown()
             else:
                 found = await asyncio.to_thread(peek, self._sessions.persistence, session_id)
                 state, fault = found.state, found.fault
