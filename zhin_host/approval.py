@@ -103,8 +103,7 @@ class Gate:
         """
         try:
             may_have_begun, raw = await self._approved(tool, call_id, shown)
-            if may_have_begun and not tool.is_repeatable:
-                await self._retried(tool, call_id, shown, raw)
+            await self._retried(tool, call_id, shown, raw, may_have_begun=may_have_begun)
             return raw
         except asyncio.CancelledError:
             if not self._attempt.is_over:
@@ -171,23 +170,24 @@ class Gate:
             return True
         return callable(tool.approval) and call_id not in record.gated and record.may_have_begun(call_id)
 
-    async def _retried(self, tool: Tool, call_id: str, shown: Mapping[str, Any], raw: bytes) -> None:
-        """Ask whether a call that may have begun may run a second time; each yes is good for one attempt."""
+    async def _retried(
+        self, tool: Tool, call_id: str, shown: Mapping[str, Any], raw: bytes, *, may_have_begun: bool
+    ) -> None:
+        """Ask whether a call that may have begun may run a second time; each yes is good for one attempt.
+
+        An answer that is in the record is used up in any case, and a no in it is a no.
+        """
         replay = self._attempt.replay
         given = replay.answer(call_id, "retry")
-        if (
-            given is not None
-            and given.data["outcome"] == "approved"
-            and not replay.record.may_have_begun(call_id)
-        ):
-            return
-        if given is None or given.data["outcome"] == "approved":
+        answer = None if given is None else given.data
+        if answer is None or answer["outcome"] == "approved":
+            is_begun = may_have_begun if answer is None else replay.record.may_have_begun(call_id)
+            if not is_begun or tool.is_repeatable:
+                return
             prompt = f"The host stopped while {tool.name} may have been running. Run it again?"
             answer = await self._wait(
                 "retry", call_id, prompt, tool.expires_s, _shown(tool, shown, raw, "call")
             )
-        else:
-            answer = given.data
         if answer["outcome"] != "approved":
             await self._refuse(tool, call_id, answer["outcome"])
 
