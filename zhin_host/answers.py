@@ -30,6 +30,7 @@ from zhin_host.state import Answer, PendingRequest
 _log = logging.getLogger("zhin_host.answers")
 
 _EVENT_MARGIN_BYTES: Final = 1_024
+_EXPIRE_AGAIN_MS: Final = 10_000
 _RELAYED: Final = {"approve": True, "deny": False, True: True, False: False}
 
 
@@ -166,8 +167,12 @@ class Answers:
                     for request_id in live.expired(self._services.clock.now_ms()):
                         if request_id in live.state.pending:
                             await self._expire(live, request_id)
-            except (SessionNotFound, StorageUnavailable) as error:
+            except SessionNotFound:
+                continue
+            except StorageUnavailable as error:
                 _log.warning("a request of session %s could not expire: %s", session_id, error)
+                again_ms = self._services.clock.now_ms() + _EXPIRE_AGAIN_MS
+                self._sessions.look_again(session_id, again_ms)
 
     async def _expire(self, live: LiveSession, request_id: str) -> None:
         kind = live.state.pending[request_id].kind

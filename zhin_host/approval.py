@@ -220,6 +220,7 @@ class Gate:
             "callId": call_id,
             "prompt": ev.text_form(prompt),
             **more,
+            **(self._attempt.agent if kind == "approval" else {}),  # an approval is of what this agent does
         }
         expires_s = services.config.request_expires_s if expires_s is None else expires_s
         if expires_s > 0:

@@ -37,6 +37,7 @@ class Attempt:
     loses nothing it has already handed over.
 
     Attributes:
+        agent: agentVersion and toolsDigest of the agent that runs it, where it has them.
         number: 1, then one more with every re-drive.
         replay: The record of the attempts before, as far as it is not used up.
         divergence: How the agent left its record's path, None while it has not.
@@ -49,11 +50,13 @@ class Attempt:
         turn_id: str,
         journal: SessionJournal,
         services: Services,
+        agent: Mapping[str, str] | None = None,
     ) -> None:
         self.session_id = session_id
         self.turn_id = turn_id
         self.journal = journal
         self.services = services
+        self.agent = agent or {}
         turn = journal.state.turn
         self.number = 1 if turn is None else turn.attempt
         self._root_turn_id = turn_id if turn is None else turn.root_turn_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -11,11 +12,12 @@ from zhin_host import events as ev
 from zhin_host.agent import Agent
 from zhin_host.attempt import Services
 from zhin_host.clock import SessionId
-from zhin_host.record import Record, read_record
+from zhin_host.fold import apply
+from zhin_host.record import Record, asker_of, read_record
 from zhin_host.recovery import AGENT_CHANGED, after_restart, ending_after_restart, has_changed
 from zhin_host.replay import Diverged
 from zhin_host.session import LiveSession
-from zhin_host.turns import HttpTurnRunner, next_turn
+from zhin_host.turns import HttpTurnRunner, next_turn, said_of
 
 _log = logging.getLogger("zhin_host.driver")
 
@@ -46,6 +48,12 @@ class TurnDriver:
         """Whether the session's agent is hosted here and can be driven again."""
         agent = self.agents.get(live.state.agent)
         return agent is not None and agent.is_resumable
+
+    def stays_parked(self, live: LiveSession) -> bool:
+        """Whether the open turn waits for a person and needs nobody to run it meanwhile."""
+        turn = live.state.turn
+        is_waiting = bool(live.state.pending) and turn is not None and not turn.is_cancelling
+        return is_waiting and self.is_resumable(live)
 
     def begin(self, live: LiveSession) -> None:
         """Run the open turn, whose message has just been received; one that resumes another, from that one's record."""
@@ -97,13 +105,16 @@ class TurnDriver:
         Raises:
             StorageUnavailable: It was not written.
         """
-        live.journal.write(drafts)
         runner, turn = self._runners.get(live.session_id), live.state.turn
         if runner is not None:
+            live.journal.write(drafts)
             runner.cancel()
             return
-        agent = self.agents[live.state.agent]
-        live.journal.write(lambda state: [*ending_after_restart(state), *next_turn(state, agent)])
+        agent, after = self.agents[live.state.agent], copy.copy(live.state)
+        for draft in drafts:
+            apply(after, *draft, after.updated_at_ms)
+        # In one write: nobody would end the turn if only the first part of it were in the log.
+        live.journal.write([*drafts, *ending_after_restart(after), *next_turn(after, agent)])
         self._go_on(live, None if turn is None else turn.turn_id)
 
     async def abandon(self, live: LiveSession) -> None:
@@ -140,8 +151,8 @@ class TurnDriver:
         if is_changed and policy == "fail":
             raise Diverged(AGENT_CHANGED)
         record = read_record(live.log, 0 if turn is None else turn.root_index)
-        if is_changed and policy == "ask":
-            record.forget_unused_approvals()
+        if policy == "ask":
+            record.forget_unused_approvals(asker_of(said_of(agent)), is_changed=is_changed)
         return record
 
     def _ended(self, runner: HttpTurnRunner) -> None:

@@ -19,6 +19,9 @@ from zhin_host.ports import SessionLog
 
 _BLOCK_BYTES: Final = 1 << 20
 
+Asker = tuple[str | None, str | None]
+"""An agent's version and the digest of its tools, None where it says none."""
+
 
 @dataclass(frozen=True, slots=True)
 class GivenAnswer:
@@ -29,12 +32,24 @@ class GivenAnswer:
         data: The event's data.
         index: Its index.
         is_live: Whether an attempt was waiting for it, so that the tool may have begun at once.
+        asker: The agent that asked.
     """
 
     kind: str
     data: Mapping[str, Any]
     index: int
     is_live: bool
+    asker: Asker
+
+    @property
+    def is_approval(self) -> bool:
+        """Whether a person allowed something; a second try after a crash is none."""
+        return self.kind == "approval" and bool(self.data["outcome"] == "approved")
+
+
+def asker_of(data: Mapping[str, Any]) -> Asker:
+    """The agent of which an event says agentVersion and toolsDigest, or nothing."""
+    return data.get("agentVersion"), data.get("toolsDigest")
 
 
 @dataclass(slots=True)
@@ -49,7 +64,8 @@ class Record:
         answers: callId -> its answers that count, oldest first.
         order: The callIds that the record knows, in the order they were first asked for.
         has_overlap: Whether two of its calls were ever open at once.
-        again: callIds that ended a turn of the chain and are tried again: the record is not used up before they are.
+        again: callIds that are tried again, having ended a turn of the chain or lost their approval: the record is not
+            used up before the agent comes to them.
         given_up: callIds that were cancelled and may come again anywhere.
         counts: How many calls like each were asked for before the last checkpoint.
         said: The text that counts.
@@ -98,23 +114,27 @@ class Record:
         last = answers[-1]
         return last.is_live or sum(1 for index in self.attempts if index > last.index) > 1
 
-    def forget_unused_approvals(self) -> None:
-        """The agent has changed: an approval whose call has no result yet is asked for again."""
-        for call_id in self.asked_at.keys() - self.results.keys() - self.gated:
-            if self.may_have_begun(call_id):  # whether it needed an approval then, nobody can tell now
-                self.begun.add(call_id)
-        for call_id in tuple(self.answers):
-            if call_id in self.results:
+    def forget_unused_approvals(self, asker: Asker, *, is_changed: bool) -> None:
+        """An approval that another agent asked for, and whose call has no result yet, is asked for again.
+
+        One that the agent asked for itself, without a tool, counts as used when anything was recorded behind it.
+
+        Args:
+            asker: The agent as it is now.
+            is_changed: Whether another one began the turn.
+        """
+        if is_changed:  # whether a call needed an approval then, nobody can tell
+            ungated = self.asked_at.keys() - self.results.keys() - self.gated
+            self.begun.update(filter(self.may_have_begun, ungated))
+        for call_id, given in tuple(self.answers.items()):
+            is_used = call_id in self.results if call_id in self.gated else call_id not in self.order[-1:]
+            kept = [row for row in given if not row.is_approval or row.asker == asker]
+            if is_used or len(kept) == len(given):
                 continue
-            given = self.answers[call_id]
-            kept = [row for row in given if row.kind != "approval" or row.data["outcome"] != "approved"]
-            if len(kept) < len(given) and self.may_have_begun(call_id):
+            if self.may_have_begun(call_id):
                 self.begun.add(call_id)
-            if kept:
-                self.answers[call_id] = kept
-            else:
-                del self.answers[call_id]
-                self.order.remove(call_id)
+            self.answers[call_id] = kept
+            self.again.add(call_id)
 
 
 def read_record(log: SessionLog, root_index: int) -> Record:
@@ -138,7 +158,7 @@ class _Reader:
         self.asked: dict[str, int] = {}  # callId -> index, calls and requests of their own, while they count
         self._likes: dict[str, tuple[int, Like]] = {}  # callId -> where and what it is like, while it counts
         self._open: set[str] = set()
-        self._requests: dict[str, tuple[str, str]] = {}  # requestId -> (callId, kind)
+        self._requests: dict[str, tuple[str, str, Asker]] = {}  # requestId -> (callId, kind, who asked)
         self._own: dict[
             str, Mapping[str, Any]
         ] = {}  # callId -> data of its last request, of requests of their own
@@ -193,7 +213,7 @@ class _Reader:
         record.again.add(call_id)
         result = record.results.pop(call_id, None)
         given = record.answers.pop(call_id, [])
-        kept = [row for row in given if row.kind == "approval" and row.data["outcome"] == "approved"]
+        kept = [row for row in given if row.is_approval]
         if result is not None and result["status"] == "failed":
             # Whoever resumes has decided that it may run again: only an attempt that begins now may have begun it.
             kept = [replace(row, index=index - 1, is_live=False) for row in kept]
@@ -237,7 +257,7 @@ class _Reader:
 
     def _request(self, index: int, kind: str, data: Mapping[str, Any]) -> None:
         call_id = data["callId"]
-        self._requests[data["requestId"]] = (call_id, data.get("kind", "authorization"))
+        self._requests[data["requestId"]] = (call_id, data.get("kind", "authorization"), asker_of(data))
         if data.get("toolName"):
             self.record.gated.add(call_id)
             return
@@ -251,7 +271,7 @@ class _Reader:
             self._ask(index, call_id, name, like_of_question(name, data["prompt"], detail))
 
     def _answer(self, index: int, data: Mapping[str, Any]) -> None:
-        call_id, kind = self._requests.pop(data["requestId"])
+        call_id, kind, asker = self._requests.pop(data["requestId"])
         is_own = call_id not in self.record.gated
         if is_own:
             self._open.discard(call_id)
@@ -259,7 +279,8 @@ class _Reader:
             if is_own:
                 self._give_up(call_id)
             return
-        self.record.answers.setdefault(call_id, []).append(GivenAnswer(kind, data, index, "attempt" in data))
+        answer = GivenAnswer(kind, data, index, "attempt" in data, asker)
+        self.record.answers.setdefault(call_id, []).append(answer)
 
     def _give_up(self, call_id: str) -> None:
         self.record.given_up.add(call_id)
@@ -272,7 +293,7 @@ class _Reader:
         record.results.clear()
         record.answers.clear()
         record.counts = Counter(like for _, like in self._likes.values())
-        waiting = {call_id for call_id, _ in self._requests.values()}
+        waiting = {call_id for call_id, _, _ in self._requests.values()}
         record.carried = {call_id: self._own[call_id] for call_id in self._own if call_id in waiting}
         self.asked = {call_id: index for call_id, index in self.asked.items() if call_id in waiting}
         record.has_overlap = False

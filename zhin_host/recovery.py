@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from zhin_host.ports import SessionLog, SessionPersistence
 from zhin_host.session import Fault
 from zhin_host.snapshot import SnapshotError, decode_snapshot
 from zhin_host.state import OpenTurn, SessionState, check, new_state
-from zhin_host.turns import cancelled, closing, failed, received, redriven, started
+from zhin_host.turns import cancelled, closing, failed, received, redriven, said_of
 
 _log = logging.getLogger("zhin_host.recovery")
 
@@ -141,7 +142,7 @@ def after_restart(state: SessionState, agent: Agent, on_agent_change: str, *, wa
 
 def has_changed(turn: OpenTurn, agent: Agent) -> bool:
     """Whether the agent is another than turn.started says."""
-    told = started(agent, turn.turn_id, "").data
+    told = said_of(agent)
     return (turn.agent_version, turn.tools_digest) != (told.get("agentVersion"), told.get("toolsDigest"))
 
 
@@ -162,8 +163,7 @@ def _fold(persistence: SessionPersistence, log: SessionLog) -> Hydrated:
     raw = persistence.read_snapshot(log.session_id)
     state = None if raw is None else _from_snapshot(raw, log)
     size, offset = (0, 0) if raw is None or state is None else (len(raw), state.offset)
-    state = state or new_state(log.session_id)
-    fault = fold_log(log, state)
+    state, fault = fold_log(log, state or new_state(log.session_id))
     return Hydrated(state, log, size, offset, fault)
 
 
@@ -188,9 +188,20 @@ def _from_snapshot(raw: bytes, log: SessionLog) -> SessionState | None:
     return state
 
 
-def fold_log(log: SessionLog, state: SessionState) -> Fault | None:
-    """Fold every whole line of the log behind the state's cursor, chain and order checked; the first that is broken."""
+def fold_log(log: SessionLog, state: SessionState) -> tuple[SessionState, Fault | None]:
+    """Fold every whole line of the log behind the state's cursor, chain and order checked, up to one that is broken."""
+    start = copy.copy(state)
+    fault = _fold_lines(log, state, log.size_bytes)
+    if fault is None:
+        return state, None
+    _fold_lines(log, start, fault.offset)  # once more: what could not be folded may have changed a part of the state
+    return start, fault
+
+
+def _fold_lines(log: SessionLog, state: SessionState, end: int) -> Fault | None:
     for line in _lines(log, state.offset):
+        if state.offset >= end:
+            break
         try:
             event = ev.decode_line(line, state.sum)
             if event.index != state.next_index:

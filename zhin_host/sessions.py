@@ -161,15 +161,14 @@ class LiveSessions:
             live.is_marked = True
 
     async def _get(self, session_id: SessionId) -> LiveSession:
-        live = self._live.pop(session_id, None)
-        if live is None:
+        while (live := self._live.pop(session_id, None)) is None:
             loading = self._loading.get(session_id)
             if loading is None:
                 name = f"hydrate {session_id}"
                 loading = asyncio.get_running_loop().create_task(self._load(session_id), name=name)
                 self._loading[session_id] = loading
                 loading.add_done_callback(lambda _: self._loading.pop(session_id, None))
-            return await asyncio.shield(loading)
+            await asyncio.shield(loading)  # it may have left again before this task runs: look once more
         self._live[session_id] = live  # most recently used last
         live.used_at_s = self._services.clock.monotonic_s()
         return live
@@ -181,6 +180,7 @@ class LiveSessions:
         mark = self._marks.get(session_id, MARK_RUNNING)
         live.is_marked = session_id in self._marks and parked_until(mark) is None
         try:
+            await self._mark_interrupted(live)
             await self._driver.recover(live, was_crash=mark != MARK_STOPPED)
         except EventRefused as error:  # a setting was lowered: what recovery must write does not fit a line
             live.log.close()
@@ -194,6 +194,14 @@ class LiveSessions:
         if live.fault is None:
             self.at_rest(live)
         return live
+
+    async def _mark_interrupted(self, live: LiveSession) -> None:
+        """What is about to be driven has a mark that says so: a parked one, or none, would hide it from a start-up."""
+        state, driver = live.state, self._driver
+        stays = live.fault is not None or state.agent not in driver.agents or driver.stays_parked(live)
+        if not stays and not live.is_marked and not _is_done(live):
+            await self.persistence.mark(live.session_id, MARK_RUNNING)
+            live.is_marked = True
 
     # -- leaving ---------------------------------------------------------------------------------------------------
 
@@ -242,7 +250,9 @@ class LiveSessions:
 
     async def _drop(self, live: LiveSession) -> None:
         """Let one leave; a command that comes meanwhile waits for the lock and then reads it back."""
-        async with live.lock:
+        if self._live.get(live.session_id) is not live or not self._may_leave(live):
+            return  # it was used while another one was leaving
+        async with live.lock:  # it is free, so nothing comes in between
             try:
                 if not _is_done(live):
                     await self._let_go(live)
@@ -274,6 +284,10 @@ class LiveSessions:
                 due.append(session_id)
         return due
 
+    def look_again(self, session_id: SessionId, at_ms: int) -> None:
+        """Have `due` name a session out of memory again at that time."""
+        heapq.heappush(self._expiries, (at_ms, session_id))
+
     async def delete(self, live: LiveSession) -> None:
         """Remove every byte of a session and end its streams. Its lock is held.
 
@@ -286,6 +300,7 @@ class LiveSessions:
         live.journal.feed.close()
         self._live.pop(live.session_id, None)
         self._to_unmark.discard(live.session_id)
+        self._marks.pop(live.session_id, None)
         self.index.discard(live.session_id)
 
     async def stop(self) -> None:

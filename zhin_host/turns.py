@@ -70,7 +70,7 @@ class HttpTurnRunner:
         self.turn_id = turn.turn_id
         self._message = turn.message
         self._agent = agent
-        self._attempt = Attempt(live.session_id, turn.turn_id, live.journal, services)
+        self._attempt = Attempt(live.session_id, turn.turn_id, live.journal, services, said_of(agent))
         self._turn: Turn | None = None
         self._services = services
         self._read = read
@@ -96,7 +96,9 @@ class HttpTurnRunner:
         if self._is_ended:  # its end waits for storage: when that is back, it ends as cancelled
             return
         self._end_attempt()
-        if self._task is not None and self._has_begun:  # one cancelled before it begins would run nothing at all
+        if (
+            self._task is not None and self._has_begun
+        ):  # one cancelled before it begins would run nothing at all
             self._task.cancel("the turn was cancelled")
         grace_s = self._services.config.cancel_grace_s
         self._patience = asyncio.get_running_loop().call_later(grace_s, self._leave_behind)
@@ -214,12 +216,14 @@ class HttpTurnRunner:
 
 def started(agent: Agent, turn_id: str, token: str, **more: Any) -> ev.Draft:
     """turn.started, with what it says of the agent."""
-    data: dict[str, Any] = {"turnId": turn_id, "continuationToken": token}
-    if agent.version:
-        data["agentVersion"] = agent.version
-    if agent.tools:
-        data["toolsDigest"] = agent.tools_digest
+    data: dict[str, Any] = {"turnId": turn_id, "continuationToken": token, **said_of(agent)}
     return ev.Draft(ev.TURN_STARTED, {**data, **more})
+
+
+def said_of(agent: Agent) -> dict[str, str]:
+    """What events say of an agent, so that a changed one is known: agentVersion and toolsDigest, where it has them."""
+    version = {"agentVersion": agent.version} if agent.version else {}
+    return {**version, "toolsDigest": agent.tools_digest} if agent.tools else version
 
 
 def received(turn_id: str, message: Any) -> ev.Draft:
