@@ -58,6 +58,7 @@ def checkout(tmp_path: Path) -> Iterator[Path]:
         command = str(ROOT / "scripts" / name) if is_made else f"{sys.prefix}/bin/zhin-host {name}"
         script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         script.chmod(0o755)
+    (tmp_path / "data").mkdir()
     (tmp_path / ".venv").symlink_to(sys.prefix)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     yield tmp_path
@@ -165,7 +166,7 @@ def test_the_walk_with_curl_works_word_for_word(checkout: Path) -> None:
         assert "Sessions audited: 3, with faults: none." in looked
         assert "delete shopping" in looked
     assert next(walk, None) is None
-    assert "Traceback" not in (checkout / "host.log").read_text()
+    assert "Traceback" not in (checkout / "data" / "host.log").read_text()
 
 
 def test_the_two_commands_are_what_they_say(checkout: Path) -> None:
@@ -233,8 +234,8 @@ def test_a_token_file_is_made_and_used_as_told(checkout: Path) -> None:
     [block] = blocks_of("Who may call")
     make, serve = block.splitlines()
     subprocess.run(["sh", "-c", make], cwd=checkout, check=True)
-    assert (checkout / "tokens").stat().st_mode & 0o777 == 0o600
-    name, token = (checkout / "tokens").read_text().split()
+    assert (checkout / "data" / "tokens").stat().st_mode & 0o777 == 0o600
+    name, token = (checkout / "data" / "tokens").read_text().split()
     with Host(checkout, command=serve.split(), is_script=True) as host:
         port = host.url.rsplit(":", 1)[1]
         with httpx.Client(base_url=f"http://127.0.0.1:{port}/zhin/v1", timeout=DEADLINE_S) as client:
