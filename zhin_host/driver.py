@@ -75,11 +75,12 @@ class TurnDriver:
         Raises:
             StorageUnavailable: The log cannot be written now.
         """
-        agent = self.agents.get(live.state.agent)
-        if live.fault is not None or (agent is None and (live.state.turn is not None or live.state.queue)):
-            return  # it goes on when the agent is back
-        if agent is None:
-            live.journal.write(())
+        agent, turn = self.agents.get(live.state.agent), live.state.turn
+        if live.fault is not None:
+            return
+        if agent is None:  # an open turn goes on when the agent is back; to end a cancelled one nobody is needed
+            is_cancelling = turn is not None and turn.is_cancelling
+            live.journal.write(ending_after_restart(live.state) if is_cancelling else ())
             await live.journal.sync()
             return
         plan = after_restart(live.state, agent, self._services.config.on_agent_change, was_crash=was_crash)

@@ -37,7 +37,8 @@ class HttpStepProjector:
             case ev.STEP_INTERRUPTED:
                 return _interrupted(state)
             case ev.STEP_RESUMED:
-                if ev.STEP_RESUMED in coming:
+                is_cancelling = state.turn is not None and state.turn.is_cancelling
+                if is_cancelling or ev.STEP_RESUMED in coming:
                     return None
                 gives_up = len(state.owes) > 1
                 if gives_up and any(kind in ev.TURN_ENDS for kind in coming):

@@ -269,6 +269,17 @@ def test_nothing_follows_a_request_given_up_when_the_turns_end_is_coming(end: st
     assert ev.STEP_RESUMED not in [kind for kind, _ in told(builder)]
 
 
+def test_nothing_resumes_in_a_turn_that_is_being_cancelled() -> None:
+    """Its closing may have been cut off behind the last request; what is owed then is its end."""
+    builder = LogBuilder().start().put(ask("r1"))
+    builder.put(cancelling(builder))
+    given_up = answer("r1", "cancelled")
+    check(builder.state, *given_up)
+    apply(builder.state, *given_up, 1)
+    assert PROJECT(builder.state) is None
+    builder.put(cancelled(builder))
+
+
 def test_the_first_turn_of_a_session_is_the_stores_to_write() -> None:
     state = new_state(session_id_of(1))
     started = {"sessionId": session_id_of(1), "agent": "a", "logVersion": 1, "continuationToken": token_of(1)}
