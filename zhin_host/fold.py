@@ -43,6 +43,7 @@ _LOOSE: Final = frozenset(  # and x. events: what a re-drive voids
         ev.ACTIONS_REQUESTED,
     }
 )
+_FIRST_TURN: Final = 1  # index of a session's first turn.started
 _INTERRUPT_KIND: Final = {"approval": "approval", "retry": "approval", "question": "input"}
 
 
@@ -130,8 +131,12 @@ def _turn_started(state: SessionState, data: Mapping[str, Any], timestamp_ms: in
 
 def _remember(state: SessionState, data: Mapping[str, Any], index: int, *, is_queued: bool) -> None:
     """Keep what a POST with an Idempotency-Key was answered."""
-    first = index - 1 if index == 1 else index  # a session's first turn is answered with startIndex 0
-    row = KeyedTurn(data["requestDigest"], data["turnId"], data["continuationToken"], first, is_queued)
+    is_first = index == _FIRST_TURN  # it is answered with startIndex 0
+    start_index = 0 if is_first else index
+    row = KeyedTurn(data["requestDigest"], data["turnId"], data["continuationToken"], start_index, is_queued)
+    if is_first:
+        state.made = (data["idempotencyKey"], row)
+        return
     keys = {**state.keys, data["idempotencyKey"]: row}
     while len(keys) > REMEMBERED:
         del keys[next(iter(keys))]
@@ -149,7 +154,10 @@ def _turn_failed(state: SessionState, data: Mapping[str, Any], timestamp_ms: int
     if turn is None:
         return
     if not turn.is_received and turn.key is not None:  # nothing came of it: the same key may be used again
-        state.keys = {key: row for key, row in state.keys.items() if key != turn.key}
+        if turn.started_index == _FIRST_TURN:
+            state.made = None
+        else:
+            state.keys = {key: row for key, row in state.keys.items() if key != turn.key}
     if data["recoverable"]:
         call_id, discard_from = data.get("callId"), turn.loose_index
         if turn.failure is not None and turn.failure[0] == call_id and turn.failure[1] is not None:

@@ -115,7 +115,7 @@ class Intake:
         async with self._once(who, route, key), self._sessions.held(who, SessionId(session_id)) as live:
             await live.check_writable()
             if key is not None and (row := live.state.keys.get(key.key)) is not None:
-                return _again(live, row, key)
+                return await _again(live, row, key)
             self._check_follow_up(live.state, token)
             hosted = self._agent_of(live.state)
             if live.state.turn is None and not live.state.queue:
@@ -166,8 +166,8 @@ class Intake:
             return None
         try:
             async with self._sessions.held(who, session_id) as live:
-                row = live.state.keys.get(key.key)
-                return None if row is None else _again(live, row, key)
+                made = live.state.made
+                return None if made is None or made[0] != key.key else await _again(live, made[1], key)
         except SessionNotFound:
             return None
 
@@ -310,10 +310,16 @@ def _keyed(key: Key | None) -> dict[str, str]:
     return {} if key is None else {"idempotencyKey": key.key, "requestDigest": key.digest}
 
 
-def _again(live: LiveSession, row: KeyedTurn, key: Key) -> Accepted:
-    """The answer that this key was given, if the request is the same."""
+async def _again(live: LiveSession, row: KeyedTurn, key: Key) -> Accepted:
+    """The answer that this key was given, if the request is the same; synced, as the first may not have been.
+
+    Raises:
+        IdempotencyConflict: It is not.
+        StorageUnavailable: The sync failed.
+    """
     if row.digest != key.digest:
         raise IdempotencyConflict(
             "This Idempotency-Key came with another body before; use a new key for a new request."
         )
+    await live.journal.sync()
     return Accepted(live.session_id, row.token, row.turn_id, row.index, row.is_queued)

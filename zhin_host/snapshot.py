@@ -87,6 +87,7 @@ def encode_snapshot(state: SessionState) -> bytes:
             "pending": [[request.kind, request.index, request.data] for request in state.pending.values()],
             "answers": [[name, row.kind, row.outcome, row.digest] for name, row in state.answers.items()],
             "queue": list(state.queue),
+            "made": None if state.made is None else [state.made[0], _row_out(state.made[1])],
             "keys": {key: _row_out(row) for key, row in state.keys.items()},
             "failed": None if state.failed is None else _failed_out(state.failed),
             "terminal": state.terminal,
@@ -234,6 +235,7 @@ def _state_in(document: dict[str, Any], session_id: SessionId) -> SessionState:
             for kind, at, data in fold["pending"]
         },
         answers={name: Answer(kind, outcome, named) for name, kind, outcome, named in fold["answers"]},
+        made=None if fold["made"] is None else (fold["made"][0], KeyedTurn(*fold["made"][1])),
         keys={key: KeyedTurn(*row) for key, row in fold["keys"].items()},
         failed=_failed_in(fold["failed"]),
         grants=tuple(document["grants"]),

@@ -238,7 +238,8 @@ class SessionState:
         steps: The steps of the last turn, in their wire form.
         pending: Open requests by id, oldest first.
         answers: The last answers by request id, oldest first, at most REMEMBERED.
-        keys: The last Idempotency-Keys, oldest first, at most REMEMBERED.
+        made: The Idempotency-Key the session was made with: another route's, so the same key may be in `keys` too.
+        keys: The last Idempotency-Keys of follow-ups, oldest first, at most REMEMBERED.
         failed: The last turn, when it failed and may be resumed.
         grants: Tools that a person allowed for the rest of the session.
         agent_state: `state` of the last checkpoint of the last completed turn.
@@ -265,6 +266,7 @@ class SessionState:
     steps: tuple[Mapping[str, Any], ...] = ()
     pending: Mapping[str, PendingRequest] = field(default_factory=dict)
     answers: Mapping[str, Answer] = field(default_factory=dict)
+    made: tuple[str, KeyedTurn] | None = None
     keys: Mapping[str, KeyedTurn] = field(default_factory=dict)
     failed: FailedTurn | None = None
     grants: tuple[str, ...] = ()
