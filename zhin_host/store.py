@@ -189,9 +189,11 @@ class HttpAgentSessionStore:
     # -- looking ---------------------------------------------------------------------------------------------------
 
     async def view(self, who: Principal, session_id: str) -> dict[str, Any]:
-        """GET /session/{id}: the snapshot's public fields as of now, and the cursor."""
+        """GET /session/{id}: the snapshot's public fields as of now, and the cursor; `brokenAt` as a list has it."""
         live = await self._sessions.find(who, SessionId(session_id))
         view = {**public_view(live.state), "cursor": live.state.next_index}
+        if live.fault is not None:  # what looks like a running turn will never go on
+            view["brokenAt"] = live.fault.index
         await live.journal.shown()
         return view
 

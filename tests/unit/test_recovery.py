@@ -181,7 +181,7 @@ async def test_a_broken_session_is_readable_up_to_there_and_takes_nothing_more()
         assert await host.content(SESSION) == b"".join(builder.lines[:5])
         assert await host.content(SESSION, -2) == b"".join(builder.lines[3:5])
         view = await host.store.view(NOBODY, SESSION)
-        assert view["cursor"] == 5
+        assert (view["cursor"], view["brokenAt"]) == (5, 5)
         for command in (
             host.store.proceed(NOBODY, SESSION, view["continuationToken"], "again"),
             host.store.cancel(NOBODY, SESSION, None),
