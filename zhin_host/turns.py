@@ -143,6 +143,9 @@ class HttpTurnRunner:
         try:
             self._attempt.check()
             if self._read is not None:
+                await (
+                    self.live.journal.sync_when_possible()
+                )  # the attempt is counted on disk before it begins
                 self._attempt.go_on_from(await self._read_record(self._read))
             self._turn = Turn(self._attempt, self.live.waiter, self.live.log, self._message)
             await self._agent.run(self._turn)
@@ -181,9 +184,9 @@ class HttpTurnRunner:
         thought = self._attempt.completed_thought()
 
         def compose(state: SessionState) -> Sequence[ev.Draft]:
-            ends_session = error is None and self._turn is not None and self._turn.ends_session
-            following = [] if ends_session else next_turn(state, self._agent)
-            return [*thought, *self._ending(state, error), *following]
+            ending = self._ending(state, error)
+            following = [] if ending[-1].type in ev.SESSION_ENDS else next_turn(state, self._agent)
+            return [*thought, *ending, *following]
 
         try:
             await self.live.journal.commit(compose)
