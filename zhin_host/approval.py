@@ -104,6 +104,8 @@ class Gate:
         try:
             may_have_begun, raw = await self._approved(tool, call_id, shown)
             await self._retried(tool, call_id, shown, raw, may_have_begun=may_have_begun)
+            if not tool.is_repeatable:  # after a power cut too, the log must say that it may have begun
+                await self._attempt.journal.sync_when_possible()
             return raw
         except asyncio.CancelledError:
             if not self._attempt.is_over:

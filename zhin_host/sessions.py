@@ -103,6 +103,9 @@ class LiveSessions:
         except StorageUnavailable as error:
             _log.error("session %s could not be recovered; it is tried again later: %s", session_id, error)
             self._bad.add(session_id)
+        except Exception:  # noqa: BLE001 - a mistake of ours, which must not keep the others from going on
+            _log.exception("session %s could not be recovered; it is tried again later", session_id)
+            self._bad.add(session_id)
         self._unsorted.discard(session_id)
 
     def add(self, live: LiveSession) -> None:

@@ -17,7 +17,7 @@ from zhin_host.errors import AgentUnavailable, SessionBusy, StorageUnavailable
 from zhin_host.intake import Key
 from zhin_host.ports import SessionLog
 from zhin_host.storage.files import FileHttpSessionPersistence
-from zhin_host.storage.memory import MemorySessionPersistence
+from zhin_host.storage.memory import MemoryLog, MemorySessionPersistence
 
 
 class Hanging:
@@ -269,18 +269,22 @@ async def _until_ready(host: Hosting) -> None:
 class Unreadable(MemorySessionPersistence):
     """A place in which one session cannot be read, or never comes back."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: Exception) -> None:
         super().__init__()
         self.bad: str | None = None
+        self.error = error
 
     def open_log(self, session_id: SessionId) -> SessionLog:
         if session_id == self.bad:
-            raise StorageUnavailable(f"Cannot read {session_id}.")
+            raise self.error
         return super().open_log(session_id)
 
 
-async def test_a_session_that_cannot_be_read_delays_nobody_and_goes_on_when_it_can() -> None:
-    persistence, hanging = Unreadable(), Hanging()
+@pytest.mark.parametrize(
+    "error", [StorageUnavailable("It cannot be read."), RuntimeError("a mistake of ours")]
+)
+async def test_a_session_that_cannot_be_read_delays_nobody_and_goes_on_when_it_can(error: Exception) -> None:
+    persistence, hanging = Unreadable(error), Hanging()
     async with crashing(hanging.agent, persistence=persistence) as host:
         bad = (await host.start()).session_id
         await hanging.until_begun()
@@ -292,7 +296,7 @@ async def test_a_session_that_cannot_be_read_delays_nobody_and_goes_on_when_it_c
         await host.seen(good, ev.TURN_COMPLETED)
         await _until_ready(host)
         await host.run("a new one")
-        with pytest.raises(StorageUnavailable):
+        with pytest.raises(type(error)):
             await host.store.view(NOBODY, bad)
         persistence.bad = None
         await host.host._sessions.recover_again()
@@ -754,6 +758,77 @@ async def test_a_policy_that_asks_only_now_does_not_stand_for_the_question_about
         assert paying.count == 1
         await host.approve(session_id, retry.data["requestId"])
         assert await _said(host, session_id) == "paid 3"
+
+
+class Syncing(MemorySessionPersistence):
+    """Knows how much of a log would survive a power cut: what was written when a sync that has ended began."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced = 0
+
+    def _log(self, session_id: SessionId) -> SessionLog:
+        place = self
+
+        class Log(MemoryLog):
+            async def sync(self) -> None:
+                size = self.size_bytes
+                for _ in range(5):
+                    await asyncio.sleep(0)
+                place.synced = max(place.synced, size)
+
+        return Log(session_id, self._content(session_id))
+
+    async def create_log(self, session_id: SessionId) -> SessionLog:
+        await super().create_log(session_id)
+        return self._log(session_id)
+
+    def open_log(self, session_id: SessionId) -> SessionLog:
+        return self._log(session_id)
+
+    def surviving(self, session_id: str) -> list[str]:
+        """Types of the events that a power cut would leave."""
+        return types(decoded(session_id, bytes(self._content(SessionId(session_id))[: self.synced])))
+
+
+async def test_an_answer_that_takes_a_turn_up_is_synced_before_the_agent_runs() -> None:
+    """The attempt is counted on disk before it begins."""
+    persistence, seen = Syncing(), list[list[str]]()
+
+    async def agent(turn: Turn) -> None:
+        seen.append(persistence.surviving(turn.session_id))
+        await turn.approve("Sure?")
+
+    async with crashing(agent, persistence=persistence) as host:
+        session_id = (await host.start()).session_id
+        (request,) = await host.asked(session_id)
+    async with hosting(agent, persistence=persistence) as host:
+        await host.approve(session_id, request.request_id)
+        await host.seen(session_id, ev.TURN_COMPLETED)
+        assert seen[1][-2:] == [ev.INPUT_COMPLETED, ev.STEP_RESUMED]
+
+
+@pytest.mark.parametrize("approval", ["never", "always"])
+async def test_what_says_that_a_tool_may_have_begun_survives_a_power_cut_if_it_is_not_repeatable(
+    approval: Any,
+) -> None:
+    persistence, seen = Syncing(), list[str]()
+
+    @tool(approval=approval, repeatable=False)
+    async def pay(session_id: str) -> None:
+        seen.extend(persistence.surviving(session_id))
+
+    async def agent(turn: Turn) -> None:
+        await turn.call_tool(pay, session_id=turn.session_id)
+
+    async with hosting(agent, persistence=persistence) as host:
+        session_id = (await host.start()).session_id
+        if approval == "always":
+            (request,) = await host.asked(session_id)
+            await host.approve(session_id, request.request_id)
+        await host.seen(session_id, ev.TURN_COMPLETED)
+        await host.settled(session_id)
+    assert seen[-1] == (ev.ACTIONS_REQUESTED if approval == "never" else ev.STEP_RESUMED)
 
 
 async def test_a_repeatable_tool_runs_again_unasked(data_dir: Path) -> None:
