@@ -20,6 +20,7 @@ from zhin_host.clock import Clock, SessionId, SystemClock
 from zhin_host.config import SETTINGS, Config
 from zhin_host.driver import TurnDriver
 from zhin_host.engine import Engine, TurnHandle
+from zhin_host.errors import StartupError, StorageUnavailable
 from zhin_host.http import AllowAll, create_app
 from zhin_host.intake import Message
 from zhin_host.ports import Authenticator, Principal, SessionPersistence
@@ -192,7 +193,11 @@ class AgentSessionHost:
 
     async def _start(self) -> None:
         await asyncio.to_thread(self._persistence.start)
-        await asyncio.to_thread(self._sessions.start)
+        try:
+            await asyncio.to_thread(self._sessions.start)
+        except StorageUnavailable as error:
+            self._persistence.stop()
+            raise StartupError(str(error)) from error
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._sessions.recover(), name="recovery"),

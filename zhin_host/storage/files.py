@@ -12,7 +12,7 @@ from typing import Final
 
 from zhin_host.clock import SessionId
 from zhin_host.config import Fsync
-from zhin_host.errors import SessionNotFound, StorageUnavailable
+from zhin_host.errors import SessionNotFound, StartupError, StorageUnavailable
 from zhin_host.ports import MARK_RUNNING, SessionLog
 from zhin_host.storage import names
 from zhin_host.storage.crew import SyncCrew
@@ -53,9 +53,9 @@ class FileHttpSessionPersistence:
         self._place.take()
         try:
             self._sweep_orphans()
-        except StorageUnavailable:
+        except StorageUnavailable as error:
             self._place.let_go()
-            raise
+            raise StartupError(str(error)) from error
 
     def stop(self) -> None:
         self._writer.shutdown()
