@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import signal
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -211,6 +212,11 @@ class AgentSessionHost:
         interval_s = min(1.0, self.config.heartbeat_s / 4, self.config.write_timeout_s / 4)
         for beat in itertools.count(1):
             await asyncio.sleep(interval_s)
+            if _is_server_stopping():
+                await (
+                    self.store.stop()
+                )  # it tells the app only when every response is done, ours being streams
+                return
             if beat % _BEATS_TO_RECOVERY == 0:
                 await self._sessions.recover_again()
             self._hub.tick()
@@ -220,6 +226,14 @@ class AgentSessionHost:
 
     def _audit(self, session_id: SessionId, limit_bytes: int | None) -> dict[str, Any]:
         return audit_session(self._persistence, session_id, limit_bytes=limit_bytes).to_json()
+
+
+def _is_server_stopping() -> bool:
+    """Whether somebody else's uvicorn got its signal: its handler belongs to it and says so. Nothing is patched."""
+    handlers = (signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT))
+    return any(
+        getattr(getattr(handler, "__self__", None), "should_exit", False) is True for handler in handlers
+    )
 
 
 def _tell_of_death(task: asyncio.Task[None]) -> None:
