@@ -267,6 +267,7 @@ class FileHttpSessionPersistence:
         await self._sync_names()
 
     def _remove(self, session_id: SessionId, *suffixes: str, is_strict: bool = False) -> None:
+        """Remove files in this order; none behind one that stays, so that a mark named last still finds it."""
         self._running.discard(session_id)
         for suffix in suffixes:
             try:
@@ -277,6 +278,7 @@ class FileHttpSessionPersistence:
                 if is_strict:
                     raise storage_error(error, f"remove {session_id}{suffix}") from error
                 _logger.warning("cannot remove %s%s: %s", session_id, suffix, error)
+                return
 
     async def _sync_names(self) -> None:
         if self._is_syncing:
