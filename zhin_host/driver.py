@@ -78,7 +78,9 @@ class TurnDriver:
         agent, turn = self.agents.get(live.state.agent), live.state.turn
         if live.fault is not None:
             return
-        if agent is None:  # an open turn goes on when the agent is back; to end a cancelled one nobody is needed
+        if (
+            agent is None
+        ):  # an open turn goes on when the agent is back; to end a cancelled one nobody is needed
             is_cancelling = turn is not None and turn.is_cancelling
             live.journal.write(ending_after_restart(live.state) if is_cancelling else ())
             await live.journal.sync()

@@ -194,7 +194,9 @@ def fold_log(log: SessionLog, state: SessionState) -> tuple[SessionState, Fault 
     fault = _fold_lines(log, state, log.size_bytes)
     if fault is None:
         return state, None
-    _fold_lines(log, start, fault.offset)  # once more: what could not be folded may have changed a part of the state
+    _fold_lines(
+        log, start, fault.offset
+    )  # once more: what could not be folded may have changed a part of the state
     return start, fault
 
 
