@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from zhin_host import events as ev
 from zhin_host.clock import Clock, SessionId
 from zhin_host.config import Config
-from zhin_host.errors import AttemptEnded, EventTooLarge
+from zhin_host.errors import AttemptEnded, EventTooLarge, StorageUnavailable
 from zhin_host.identity import Like
 from zhin_host.journal import SessionJournal
 from zhin_host.record import Record
@@ -18,6 +19,12 @@ from zhin_host.replay import Diverged, Replay
 from zhin_host.text import SaidText
 from zhin_host.workers import Workers
 
+_log = logging.getLogger("zhin_host.attempt")
+
+Read = TypeVar("Read")
+
+_RETRY_FIRST_S: Final = 0.05
+_RETRY_MOST_S: Final = 1.0
 _LINE_OVERHEAD_BYTES: Final = 256  # index, type, timestamp and sum of a line, at their longest
 
 
@@ -141,6 +148,22 @@ class Attempt:
         """Queue drafts, a due reasoning.completed before them."""
         for draft in (*self.completed_thought(), *drafts):
             self.journal.queue(*draft)
+
+    async def read_when_possible(self, read: Callable[[], Read]) -> Read:
+        """What `read` gives in a thread, tried again until storage lets it.
+
+        Raises:
+            AttemptEnded: The attempt is over.
+        """
+        delay_s = _RETRY_FIRST_S
+        while True:
+            try:
+                return await asyncio.to_thread(read)
+            except StorageUnavailable as error:
+                _log.warning("turn %s waits for storage: %s", self.turn_id, error)
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, _RETRY_MOST_S)
+            self.check()
 
     async def append(self, *drafts: ev.Draft) -> None:
         """Write drafts; readers see them on return."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from zhin_host import events as ev
@@ -135,7 +135,7 @@ class Turn:
     async def history(self) -> list[dict[str, str]]:
         """The earlier messages of the session, oldest first: role ("user" or "assistant") and content."""
         self._attempt.check()
-        return await asyncio.to_thread(read_history, self._log, self._begins)
+        return await self._attempt.read_when_possible(partial(read_history, self._log, self._begins))
 
     # -- acting ----------------------------------------------------------------------------------------------------
 

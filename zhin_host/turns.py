@@ -18,7 +18,6 @@ from zhin_host.errors import (
     AgentError,
     IllegalMove,
     RequestExpired,
-    StorageUnavailable,
     ToolDenied,
 )
 from zhin_host.projector import projected_resume
@@ -29,9 +28,6 @@ from zhin_host.state import OpenTurn, SessionState
 from zhin_host.turn import Turn
 
 _log = logging.getLogger("zhin_host.turns")
-
-_RETRY_FIRST_S: Final = 0.05
-_RETRY_MOST_S: Final = 1.0
 
 RECOVERABLE: Final[dict[str, bool]] = {  # turn.failed codes (contract section 1, order)
     "AGENT_FAILED": True,
@@ -146,7 +142,7 @@ class HttpTurnRunner:
                 await (
                     self.live.journal.sync_when_possible()
                 )  # the attempt is counted on disk before it begins
-                self._attempt.go_on_from(await self._read_record(self._read))
+                self._attempt.go_on_from(await self._attempt.read_when_possible(self._read))
             self._turn = Turn(self._attempt, self.live.waiter, self.live.log, self._message)
             await self._agent.run(self._turn)
             self._attempt.replay.check_used_up()
@@ -164,17 +160,6 @@ class HttpTurnRunner:
         """From now on the agent writes nothing; what still waits for an answer is woken."""
         self._attempt.is_over = True
         self.live.waiter.release(self._attempt)
-
-    async def _read_record(self, read: Callable[[], Record]) -> Record:
-        """The record, waiting for storage as long as it takes."""
-        delay_s = _RETRY_FIRST_S
-        while True:
-            try:
-                return await asyncio.to_thread(read)
-            except StorageUnavailable as error:
-                _log.warning("turn %s waits for storage: %s", self.turn_id, error)
-                await asyncio.sleep(delay_s)
-                delay_s = min(2 * delay_s, _RETRY_MOST_S)
 
     async def _end(self, error: BaseException | None) -> None:
         """Write the turn's end, and the start of the turn that is queued next, whatever it takes; tell the owner."""

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fakes import FakeClock
+from tests.fakes import FakeClock, FaultyFileSystem
 from tests.hosting import NOBODY, hosting, one, types
 from zhin_host import AttemptEnded, Turn, tool
 from zhin_host import events as ev
 from zhin_host.attempt import Attempt
 from zhin_host.errors import EventTooLarge, Unserializable
+from zhin_host.storage.files import FileHttpSessionPersistence
 from zhin_host.text import SaidText
 
 Work = Callable[[Turn], Awaitable[None]]
@@ -441,6 +444,23 @@ async def test_a_first_turn_has_no_history() -> None:
 
     await ran(work)
     assert seen == [[]]
+
+
+async def test_a_history_that_cannot_be_read_now_is_waited_for(data_dir: Path) -> None:
+    fs, seen = FaultyFileSystem(), list[list[dict[str, str]]]()
+
+    async def agent(turn: Turn) -> None:
+        fs.fail_next(errno.EIO, "pread", count=2)
+        seen.append(await turn.history())
+
+    async with hosting(agent, persistence=FileHttpSessionPersistence(data_dir, fs=fs)) as host:
+        session_id = (await host.start("first")).session_id
+        await host.settled(session_id)  # a reader would meet the error itself
+        await host.follow_up(session_id, "second")
+        await host.settled(session_id)
+        events = await host.events(session_id)
+    assert [event.data.get("code") for event in events if event.type == ev.TURN_FAILED] == []
+    assert [len(history) for history in seen] == [0, 2]
 
 
 async def test_the_history_is_every_message_with_its_answer_if_it_was_completed() -> None:
