@@ -77,12 +77,20 @@ class LiveSession:
         """Whether nobody needs it in memory now: no command, no reader, no snapshot under way."""
         return not self.lock.locked() and not self.journal.feed.has_readers and self._writing is None
 
+    def found_broken(self, index: int, offset: int) -> None:
+        """An audit or a reader met a broken line, behind which nothing can be trusted: nothing more is written."""
+        if self.fault is None:
+            self.fault = Fault(index, offset, "not a whole event line, or its chain is broken")
+            self.journal.feed.close()
+
     async def check_writable(self) -> None:
         """Make sure that a command may write.
 
         Raises:
             StorageUnavailable: The log is broken, or storage fails.
         """
+        if self.journal.feed.broken_at is not None:
+            self.found_broken(*self.journal.feed.broken_at)
         if self.fault is not None:
             raise StorageUnavailable(
                 f"The log of session {self.session_id} is broken at event {self.fault.index} (byte "

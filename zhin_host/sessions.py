@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from zhin_host.attempt import Services
 from zhin_host.clock import SessionId
 from zhin_host.driver import TurnDriver
-from zhin_host.errors import EventRefused, SessionNotFound, StorageUnavailable
+from zhin_host.errors import EventRefused, RequestError, SessionNotFound, ShuttingDown, StorageUnavailable
 from zhin_host.index import SessionIndex
 from zhin_host.ports import (
     MARK_PARKED,
@@ -27,6 +27,7 @@ from zhin_host.session import LiveSession
 _log = logging.getLogger("zhin_host.sessions")
 
 _UNMARK_AT_ONCE = 256
+_RECOVERED_AT_ONCE = 16
 
 
 class LiveSessions:
@@ -56,6 +57,7 @@ class LiveSessions:
             tuple[int, SessionId]
         ] = []  # a heap: when a request of a session out of memory expires
         self._to_unmark: set[SessionId] = set()
+        self._is_stopping = False
 
     @property
     def live(self) -> tuple[LiveSession, ...]:
@@ -86,8 +88,13 @@ class LiveSessions:
 
     async def recover(self) -> None:
         """Sort every session that a crash or a stop interrupted. A bad one is logged and keeps nobody waiting."""
-        for session_id in sorted(self._unsorted):
-            await self._sort(session_id)
+        places = asyncio.Semaphore(_RECOVERED_AT_ONCE)  # together they share their syncs
+
+        async def sort(session_id: SessionId) -> None:
+            async with places:
+                await self._sort(session_id)
+
+        await asyncio.gather(*(sort(session_id) for session_id in sorted(self._unsorted)))
 
     async def recover_again(self) -> None:
         """Try those again that could not be read or written; the host calls this now and then."""
@@ -100,6 +107,8 @@ class LiveSessions:
             await self._get(session_id)
         except SessionNotFound:
             self._to_unmark.add(session_id)
+        except ShuttingDown:
+            return
         except StorageUnavailable as error:
             _log.error("session %s could not be recovered; it is tried again later: %s", session_id, error)
             self._bad.add(session_id)
@@ -165,6 +174,8 @@ class LiveSessions:
 
     async def _get(self, session_id: SessionId) -> LiveSession:
         while (live := self._live.pop(session_id, None)) is None:
+            if self._is_stopping:  # what has been left stays as it was left, for the next host
+                raise ShuttingDown
             loading = self._loading.get(session_id)
             if loading is None:
                 name = f"hydrate {session_id}"
@@ -190,6 +201,7 @@ class LiveSessions:
             raise StorageUnavailable(f"Session {session_id} cannot go on: {error}") from error
         except StorageUnavailable:
             live.log.close()
+            self._marks[session_id] = MARK_STOPPED  # it may be tried again: no host has crashed meanwhile
             raise
         self._marks.pop(session_id, None)
         self._unsorted.discard(session_id)
@@ -306,8 +318,14 @@ class LiveSessions:
         self._marks.pop(live.session_id, None)
         self.index.discard(live.session_id)
 
+    def begin_stop(self) -> None:
+        """Read no session back any more: it would be driven again by a host that is going."""
+        self._is_stopping = True
+
     async def stop(self) -> None:
         """Leave every session so that the next host finds it: all synced, snapshots written, marks true."""
+        self.begin_stop()
+        await asyncio.gather(*self._loading.values(), return_exceptions=True)
         for live in self.live:
             try:
                 if live.fault is None:
@@ -315,7 +333,10 @@ class LiveSessions:
                     await live.journal.sync()
                     await live.save_snapshot(self.persistence)
                 await self._leave_mark(live)
-            except (StorageUnavailable, EventRefused) as error:
+            except (
+                RequestError,
+                EventRefused,
+            ) as error:  # its files may be gone, too: the others are left whole
                 _log.error("session %s was not left whole: %s", live.session_id, error)
             live.log.close()
         self._live.clear()

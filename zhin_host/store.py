@@ -136,7 +136,6 @@ class HttpAgentSessionStore:
                 raise SessionTerminal(state.terminal)
             if state.turn is not None:
                 raise SessionBusy(busy_sentence(state), list(state.pending))
-            check_line(self._services, {"message": message})
             data: dict[str, Any] = {"sessionId": session_id}
             if state.queue:
                 data["droppedTurnIds"] = [queued["turnId"] for queued in state.queue]
@@ -146,10 +145,12 @@ class HttpAgentSessionStore:
                     "message": message or "A person ended the session as failed.",
                     **by(who),
                 }
-                live.journal.write([ev.Draft(ev.SESSION_FAILED, {**data, **told})])
+                draft = ev.Draft(ev.SESSION_FAILED, {**data, **told})
             else:
                 note = {} if message is None else {"message": message}
-                live.journal.write([ev.Draft(ev.SESSION_COMPLETED, {**data, **note, **by(who)})])
+                draft = ev.Draft(ev.SESSION_COMPLETED, {**data, **note, **by(who)})
+            check_line(self._services, draft.data)
+            live.journal.write([draft])
             await live.journal.sync()
             self._sessions.at_rest(live)
 
@@ -244,7 +245,10 @@ class HttpAgentSessionStore:
         self._is_auditing = True
         try:
             size = None if live.fault is not None else live.state.offset
-            return await asyncio.to_thread(self._auditor, live.session_id, size)
+            verdict = await asyncio.to_thread(self._auditor, live.session_id, size)
+            if size is not None and verdict["bytes"] < size:  # it stopped before a line that is broken
+                live.found_broken(verdict["events"], verdict["bytes"])
+            return verdict
         finally:
             self._is_auditing = False
 
@@ -284,6 +288,7 @@ class HttpAgentSessionStore:
     async def stop(self) -> None:
         """Take no new work, end the streams, let running actions end within the grace time, leave the rest open."""
         self._is_stopping = True
+        self._sessions.begin_stop()
         for live in self._sessions.live:
             live.journal.feed.close()
         await self._driver.stop()

@@ -19,7 +19,7 @@ from zhin_host.ports import SessionLog
 Until = Literal["boundary", "tail", "never"]
 
 _BLOCK_BYTES = 64 * 1024
-_LONG_BLOCK_BYTES = 1 << 20
+_LONG_BLOCK_BYTES = 256 * 1024  # what a reader that has stopped taking costs
 _LINES = re.compile(
     rb'^\{"index":(0|[1-9]\d*),"type":"[A-Za-z0-9_.-]+","timestamp":\d+,"data":\{.*\},"sum":"[A-Za-z0-9_-]{43}"\}$',
     re.MULTILINE,
@@ -34,6 +34,7 @@ class Feed:
         next_index: The index after the last event that readers may see.
         is_at_rest: Whether the session is at rest there (contract section 1).
         is_over: Whether nothing will ever follow: the session is terminal.
+        broken_at: Index and byte of a line that a reader met and that is broken, None when none was.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Feed:
         self.is_at_rest = is_at_rest
         self.is_over = is_over
         self.is_closed = False
+        self.broken_at: tuple[int, int] | None = None
         self._log = log
         self._recent: deque[tuple[int, bytes]] = deque()  # (offset, a batch's bytes), oldest first
         self._recent_bytes = 0
@@ -224,17 +226,26 @@ class Subscription:
         if block is not None and len(block) <= limit - self._offset:
             self._advance(len(block), block.count(b"\n"))
             return self._without_skipped(block)
-        wanted = min(limit - self._offset, _LONG_BLOCK_BYTES)
-        if wanted <= _BLOCK_BYTES:
-            block = self._feed.read(self._offset, wanted)
-        else:
-            block = await asyncio.to_thread(self._feed.read, self._offset, wanted)
-        block = block[: block.rfind(b"\n") + 1]
-        good = self._whole_lines(block)
+        good = self._whole_lines(await self._read_lines(limit))
         if not good:
+            self._feed.broken_at = (self._index, self._offset)
             return None
         self._advance(len(good), good.count(b"\n"))
         return self._without_skipped(good)
+
+    async def _read_lines(self, limit: int) -> bytes:
+        """Whole lines of the file at the cursor: a block of them, or one line that is longer than a block."""
+        size = _LONG_BLOCK_BYTES
+        while True:
+            wanted = min(limit - self._offset, size)
+            if wanted <= _BLOCK_BYTES:
+                block = self._feed.read(self._offset, wanted)
+            else:
+                block = await asyncio.to_thread(self._feed.read, self._offset, wanted)
+            lines = block[: block.rfind(b"\n") + 1]
+            if lines or len(block) < size:
+                return lines
+            size *= 2
 
     def _advance(self, size_bytes: int, lines: int) -> None:
         self._offset += size_bytes

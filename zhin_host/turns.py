@@ -149,6 +149,8 @@ class HttpTurnRunner:
         except Diverged as diverged:
             self._attempt.divergence = str(diverged)
         except BaseException as raised:  # noqa: BLE001 - the agent's boundary: SystemExit of an agent is a failure too
+            if self._is_stopped and isinstance(raised, GeneratorExit):  # the loop is gone and the agent never went
+                raise
             error = raised
             if not isinstance(raised, asyncio.CancelledError | AgentError):
                 _log.exception("the agent failed in turn %s of %s", self.turn_id, self.live.session_id)

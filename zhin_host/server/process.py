@@ -8,9 +8,9 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from types import FrameType
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -58,12 +58,37 @@ def serve(
         stoppable = Stoppable(app)
         config = ServerConfig(stoppable, lifespan=lifespan, log_level=log_level)
         server = Server(config, stoppable, start=start, drain=drain, ready=ready)
-        with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-            runner.run(server.serve(sockets))
+        _run(server.serve(sockets), config.get_loop_factory())
     finally:
         for listener in sockets:
             listener.close()
     return not server.force_exit
+
+
+def _run(
+    main: Coroutine[Any, Any, None], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None
+) -> None:
+    """Run in a loop of its own; unlike asyncio.run, wait only so long for what refuses to be cancelled.
+
+    An agent that swallows cancellation was left behind by the drain already; it must not hold the process.
+    """
+    loop = asyncio.new_event_loop() if loop_factory is None else loop_factory()
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_until_complete(main)
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel("the server has stopped")
+        if left:
+            loop.run_until_complete(asyncio.wait(left, timeout=_CLOSE_TIMEOUT_S))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        if asyncio.all_tasks(loop):
+            loop.set_exception_handler(
+                lambda _loop, _context: None
+            )  # what is left is destroyed; that was said
+        asyncio.set_event_loop(None)
+        loop.close()
 
 
 class Stoppable:
