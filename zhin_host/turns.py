@@ -148,8 +148,10 @@ class HttpTurnRunner:
             self._attempt.replay.check_used_up()
         except Diverged as diverged:
             self._attempt.divergence = str(diverged)
-        except BaseException as raised:  # noqa: BLE001 - the agent's boundary: SystemExit of an agent is a failure too
-            if self._is_stopped and isinstance(raised, GeneratorExit):  # the loop is gone and the agent never went
+        except BaseException as raised:
+            if self._is_stopped and isinstance(
+                raised, GeneratorExit
+            ):  # the loop is gone and the agent never went
                 raise
             error = raised
             if not isinstance(raised, asyncio.CancelledError | AgentError):
