@@ -6,7 +6,7 @@ import asyncio
 import importlib.util
 import itertools
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -216,16 +216,22 @@ async def crashing(agent: Any, *, persistence: SessionPersistence, **settings: A
     try:
         yield Hosting(host, persistence, clock)
     finally:
-        for live in host._sessions.live:
-            live.log.close()
-            runner = host.store._driver.runner(live.session_id)
-            if runner is not None:  # what is killed does not wait for storage
-                runner._is_stopped = runner._attempt.is_over = True
-        left = asyncio.all_tasks() - before - {asyncio.current_task()}
+        await crash(host, before)
+        persistence.stop()  # the kernel frees its lock
+
+
+async def crash(host: AgentSessionHost, others: Collection[asyncio.Task[Any]] = ()) -> None:
+    """End every task of the loop but this one and the `others`; the host writes nothing more."""
+    for live in host._sessions.live:
+        live.log.close()
+        runner = host.store._driver.runner(live.session_id)
+        if runner is not None:  # what is killed does not wait for storage
+            runner._is_stopped = runner._attempt.is_over = True
+    left = asyncio.all_tasks() - {asyncio.current_task(), *others}
+    while left:
         for task in left:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-        persistence.stop()  # the kernel frees its lock
+        _, left = await asyncio.wait(left, timeout=0.05)
 
 
 def decoded(session_id: str, content: bytes) -> list[ev.Event]:

@@ -189,7 +189,10 @@ class Counting:
             state["allowed"] = state["answer"]
             return [{"type": "x.allowed", "data": {"allowed": state["allowed"]}}]
         if at == 4:
-            return [{"type": "message", "text": "Four. "}, {"type": "done", "text": f"Allowed: {state['allowed']}."}]
+            return [
+                {"type": "message", "text": "Four. "},
+                {"type": "done", "text": f"Allowed: {state['allowed']}."},
+            ]
         return [{"type": "message", "text": f"Step {at}. "}]
 
 
