@@ -8,9 +8,10 @@ from typing import Any, Self
 from zhin_host import events as ev
 from zhin_host.clock import SessionId, base32
 from zhin_host.fold import apply
+from zhin_host.moves import check
 from zhin_host.projector import HttpStepProjector
 from zhin_host.snapshot import encode_snapshot
-from zhin_host.state import check, new_state
+from zhin_host.state import new_state
 
 LINE_BYTES_MAX = 1 << 20
 START_MS = 1_764_428_400_000

@@ -65,7 +65,7 @@ VOCABULARY: Final[dict[str, str]] = {  # type -> its fields; `?` optional
     STEP_STARTED: "stepId turnId status",
     STEP_COMPLETED: "stepId turnId status",
     STEP_INTERRUPTED: "stepId turnId status interruptKind requestId?",
-    STEP_RESUMED: "stepId turnId attempt discardFrom?",
+    STEP_RESUMED: "stepId turnId attempt discardFrom? crashes?",
     MESSAGE_QUEUED: "turnId message continuationToken idempotencyKey? requestDigest?",
     MESSAGE_RECEIVED: "turnId message",
     MESSAGE_APPENDED: "messageDelta",
@@ -75,10 +75,13 @@ VOCABULARY: Final[dict[str, str]] = {  # type -> its fields; `?` optional
     ACTIONS_REQUESTED: "callId toolName input",
     ACTION_RETRYING: "callId toolName attempt error delayMs",
     ACTION_RESULT: "callId toolName status output? error? durationMs",
-    INPUT_REQUESTED: "requestId kind callId prompt toolName? args? argsDigest? scope? options? expiresAt?",
-    INPUT_COMPLETED: "requestId kind outcome approved? response? comment? by?",
+    INPUT_REQUESTED: (
+        "requestId kind callId prompt toolName? args? argsDigest? scope? options? expiresAt? "
+        "agentVersion? toolsDigest?"
+    ),
+    INPUT_COMPLETED: "requestId kind outcome approved? response? comment? by? attempt?",
     AUTHORIZATION_REQUIRED: "requestId callId connection authUrl? scope?",
-    AUTHORIZATION_COMPLETED: "requestId connection success error? by?",
+    AUTHORIZATION_COMPLETED: "requestId connection success error? by? attempt?",
     CHECKPOINT_SAVED: "turnId state",
 }
 REQUIRED: Final[dict[str, tuple[str, ...]]] = {

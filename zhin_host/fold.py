@@ -10,11 +10,9 @@ from typing import Any, Final
 import orjson
 
 from zhin_host import events as ev
+from zhin_host.moves import AFTER_GIVING_UP, OWED, TURN_OVER
 from zhin_host.state import (
-    AFTER_GIVING_UP,
-    OWED,
     REMEMBERED,
-    TURN_OVER,
     UNLUCKY_MAX,
     Answer,
     FailedTurn,

@@ -14,9 +14,10 @@ from zhin_host.clock import Clock
 from zhin_host.config import Config
 from zhin_host.errors import EventRefused, StorageUnavailable
 from zhin_host.fold import apply
+from zhin_host.moves import check
 from zhin_host.ports import SessionLog
 from zhin_host.projector import HttpStepProjector
-from zhin_host.state import SessionState, check
+from zhin_host.state import SessionState
 from zhin_host.subscriptions import Feed
 
 _log = logging.getLogger("zhin_host.journal")

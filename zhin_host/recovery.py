@@ -13,10 +13,11 @@ from zhin_host.agent import Agent
 from zhin_host.clock import SessionId
 from zhin_host.errors import IllegalMove, SessionNotFound
 from zhin_host.fold import apply
+from zhin_host.moves import check
 from zhin_host.ports import SessionLog, SessionPersistence
 from zhin_host.session import Fault
 from zhin_host.snapshot import SnapshotError, decode_snapshot
-from zhin_host.state import OpenTurn, SessionState, check, new_state
+from zhin_host.state import OpenTurn, SessionState, new_state
 from zhin_host.turns import cancelled, closing, failed, received, redriven, said_of
 
 _log = logging.getLogger("zhin_host.recovery")

@@ -22,8 +22,9 @@ from tests.stories import (
 )
 from zhin_host import events as ev
 from zhin_host.fold import apply
+from zhin_host.moves import check
 from zhin_host.projector import HttpStepProjector, step_id_of
-from zhin_host.state import check, new_state
+from zhin_host.state import new_state
 
 PROJECT = HttpStepProjector()
 

@@ -25,7 +25,8 @@ from zhin_host import events as ev
 from zhin_host.clock import base32
 from zhin_host.errors import IllegalMove
 from zhin_host.fold import apply
-from zhin_host.state import MOVES, OWED, Phase, SessionState, check, new_state
+from zhin_host.moves import MOVES, OWED, check
+from zhin_host.state import Phase, SessionState, new_state
 
 SESSION = session_id_of(1)
 TURN = f"turn_{base32(1, 26)}"

@@ -15,8 +15,9 @@ from zhin_host.audit.work import WorkRules
 from zhin_host.clock import SessionId
 from zhin_host.errors import IllegalMove
 from zhin_host.fold import apply
+from zhin_host.moves import check
 from zhin_host.snapshot import encode_snapshot
-from zhin_host.state import check, new_state
+from zhin_host.state import new_state
 
 _SEPARATORS: Final = (b"\xe2\x80\xa8", b"\xe2\x80\xa9", b"\xc2\x85")
 _WRONG_TYPE: Final = (
