@@ -156,9 +156,11 @@ def test_the_walk_with_curl_works_word_for_word(checkout: Path) -> None:
         killed = shell.paste(next(walk))  # while it waits
         assert '"parked":true' in killed
         assert '{"ok":true}' in killed
-        refused = shell.paste(next(walk))
-        assert '"approved":false' in refused
-        assert "I left everything as it is." in refused
+        again = shell.paste(next(walk))
+        assert '"approved":true' in again
+        assert '"type":"turn.completed"' in again
+        assert again.splitlines()[-2] == "1"  # the tool ran once
+        assert not note.exists()
         assert note.exists()
 
         looked = shell.paste(next(walk))
