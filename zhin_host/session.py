@@ -77,6 +77,12 @@ class LiveSession:
         """Whether nobody needs it in memory now: no command, no reader, no snapshot under way."""
         return not self.lock.locked() and not self.journal.feed.has_readers and self._writing is None
 
+    def known_fault(self) -> Fault | None:
+        """Where the log is broken, what a reader has met meanwhile included; None while nobody knows of it."""
+        if self.journal.feed.broken_at is not None:
+            self.found_broken(*self.journal.feed.broken_at)
+        return self.fault
+
     def found_broken(self, index: int, offset: int) -> None:
         """An audit or a reader met a broken line, behind which nothing can be trusted: nothing more is written."""
         if self.fault is None:
@@ -89,14 +95,12 @@ class LiveSession:
         Raises:
             StorageUnavailable: The log is broken, or storage fails.
         """
-        if self.journal.feed.broken_at is not None:
-            self.found_broken(*self.journal.feed.broken_at)
-        if self.fault is not None:
+        fault = self.known_fault()
+        if fault is not None:
             raise StorageUnavailable(
-                f"The log of session {self.session_id} is broken at event {self.fault.index} (byte "
-                f"{self.fault.offset}: {self.fault.reason}); it is readable up to there. Audit it, then delete it or "
-                "restore it from a copy.",
-                self.fault.index,
+                f"The log of session {self.session_id} is broken at event {fault.index} (byte {fault.offset}: "
+                f"{fault.reason}); it is readable up to there. Audit it, then delete it or restore it from a copy.",
+                fault.index,
             )
         await self.journal.usable()
         self.journal.write(())  # what a turn has queued comes before what a command decides

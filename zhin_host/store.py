@@ -193,8 +193,9 @@ class HttpAgentSessionStore:
         """GET /session/{id}: the snapshot's public fields as of now, and the cursor; `brokenAt` as a list has it."""
         live = await self._sessions.find(who, SessionId(session_id))
         view = {**public_view(live.state), "cursor": live.state.next_index}
-        if live.fault is not None:  # what looks like a running turn will never go on
-            view["brokenAt"] = live.fault.index
+        fault = live.known_fault()
+        if fault is not None:  # what looks like a running turn will never go on
+            view["brokenAt"] = fault.index
         await live.journal.shown()
         return view
 

@@ -99,6 +99,7 @@ class Player:
         self._token = ""
         self._turn_id = ""
         self._message = ""
+        self._cancels = False
         self._events: list[dict[str, Any]] = []  # what was read, index for index
         self._deaths = 0
         self._keys = itertools.count()
@@ -122,6 +123,7 @@ class Player:
     async def say(self, message: str, on_busy: str | None = None) -> None:
         """Start the session with a message, or go on in it; accepted exactly once."""
         self._message = message
+        self._cancels = on_busy == "interrupt"
         key = {"Idempotency-Key": f"{self.name}-{next(self._keys)}"}
         if not self.session_id:
             body: dict[str, Any] = {"message": message, "agent": self.agent}
@@ -147,6 +149,7 @@ class Player:
 
     async def cancel(self) -> None:
         """Cancel the open turn; one that too many crashes have ended is resumed, and then cancelled."""
+        self._cancels = True
         path, deaths = f"/session/{self.session_id}/cancel", self.house.deaths
         while True:
             answer = self._ok(await self.house.request("POST", path, json={"turnId": self._turn_id}))
@@ -270,7 +273,7 @@ class Player:
         else:
             path, body = f"/session/{self.session_id}/input", {**answer, "requestId": request["requestId"]}
         response = await self.house.request("POST", path, json=body)
-        is_over = self.says_again or self._may_be_lost or self._was_cancelled
+        is_over = self.says_again or self._may_be_lost or self._cancels
         if response.status_code == httpx.codes.NOT_FOUND and (is_over or self.house.deaths > deaths):
             return  # closed with its host, lost with the power, or being cancelled: the view will tell
         self._ok(response)
@@ -288,12 +291,6 @@ class Player:
             await self.say(self._message)
             return True
         return False
-
-    @property
-    def _was_cancelled(self) -> bool:
-        return any(
-            told.fields.get("turnId") == self._turn_id for told in self.memory.told if _is_cancel(told)
-        )
 
     def _last_end(self) -> dict[str, Any]:
         """The data of the end of the turn that was begun last; {} while it was not read."""
@@ -378,10 +375,6 @@ class Player:
         self.memory.parked += is_parked
         self.memory.running += is_running
         return is_running, is_parked
-
-
-def _is_cancel(told: Told) -> bool:
-    return told.kind == "turn.cancelling"
 
 
 def whole_events(log: Path) -> list[dict[str, Any]]:

@@ -60,7 +60,7 @@ async def test_a_host_that_ends_at_any_file_operation_loses_and_repeats_nothing(
     async with Stage.open(tmp_path) as stage:
         for name in SCRIPTS if IS_EVERYTHING else WHOLE:
             played += await _all_of(stage, name, chance)
-        assert sum(row.deaths for row in played) >= len(played) * 0.8, "most operations were never reached"
+        assert sum(row.deaths for row in played) > 100, "most operations were never reached"
         places = [
             (name, at)
             for name in SCRIPTS

@@ -99,6 +99,8 @@ class Cut:
             await playing
         if player.session_id:
             try:
+                if player.agent == "sleeping":  # it ends no other way
+                    await house.request("POST", f"/session/{player.session_id}/cancel")
                 await player.settle()
             except Lost as lost:
                 await self._bury(player, lost)

@@ -45,8 +45,8 @@ async def test_a_reader_that_meets_a_broken_line_stops_writes_to_the_session(dat
     async with create_agent_session_host(_agent, data_dir=data_dir) as host:
         seen = [event["index"] async for event in host.stream(session_id)]
         assert seen == list(range(_BROKEN))
-        assert await _refused(host, session_id) == _BROKEN
         assert (await host.store.view(NOBODY, session_id))["brokenAt"] == _BROKEN
+        assert await _refused(host, session_id) == _BROKEN
     assert (data_dir / f"{session_id}.ndjson").read_bytes() == before
 
 
