@@ -222,6 +222,7 @@ async def crashing(agent: Any, *, persistence: SessionPersistence, **settings: A
 
 async def crash(host: AgentSessionHost, others: Collection[asyncio.Task[Any]] = ()) -> None:
     """End every task of the loop but this one and the `others`; the host writes nothing more."""
+    host.store._driver._is_stopping = True  # nothing begins any more
     for live in host._sessions.live:
         live.log.close()
         runner = host.store._driver.runner(live.session_id)
