@@ -203,26 +203,35 @@ class AgentSessionHost:
         self._tasks = [
             loop.create_task(self._sessions.recover(), name="recovery"),
             loop.create_task(self._tick(), name="ticker"),
+            loop.create_task(self._keep_house(), name="housekeeping"),
         ]
         for task in self._tasks:
             task.add_done_callback(_tell_of_death)
 
     async def _tick(self) -> None:
-        """The one timer: heartbeats, slow readers, expired requests, stale marks, idle sessions."""
-        interval_s = min(1.0, self.config.heartbeat_s / 4, self.config.write_timeout_s / 4)
-        for beat in itertools.count(1):
-            await asyncio.sleep(interval_s)
+        """The one timer of all streams: heartbeats and slow readers. It waits for no storage."""
+        while True:
+            await asyncio.sleep(self._interval_s)
             if _is_server_stopping():
                 await (
                     self.store.stop()
                 )  # it tells the app only when every response is done, ours being streams
                 return
+            self._hub.tick()
+
+    async def _keep_house(self) -> None:
+        """What time asks for of sessions: expired requests, stale marks, idle ones, and bad ones tried again."""
+        for beat in itertools.count(1):
+            await asyncio.sleep(self._interval_s)
             if beat % _BEATS_TO_RECOVERY == 0:
                 await self._sessions.recover_again()
-            self._hub.tick()
             await self.store.expire()
             self._sessions.sweep()
             await self._sessions.drop_idle()
+
+    @property
+    def _interval_s(self) -> float:
+        return min(1.0, self.config.heartbeat_s / 4, self.config.write_timeout_s / 4)
 
     def _audit(self, session_id: SessionId, limit_bytes: int | None) -> dict[str, Any]:
         return audit_session(self._persistence, session_id, limit_bytes=limit_bytes).to_json()
