@@ -51,7 +51,7 @@ async def _all_of(stage: Stage, name: str, chance: random.Random) -> list[Played
     return played
 
 
-@pytest.mark.timeout(7200 if IS_EVERYTHING else 170)
+@pytest.mark.timeout(7200 if IS_EVERYTHING else 900)
 async def test_a_host_that_ends_at_any_file_operation_loses_and_repeats_nothing(
     tmp_path: Path, seed: str
 ) -> None:
