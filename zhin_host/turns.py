@@ -16,6 +16,7 @@ from zhin_host.attempt import Attempt, Services
 from zhin_host.errors import (
     ActionFailed,
     AgentError,
+    EventRefused,
     IllegalMove,
     RequestExpired,
     ToolDenied,
@@ -170,15 +171,20 @@ class HttpTurnRunner:
         self._is_ended = True
         if self._patience is not None:
             self._patience.cancel()
-        thought = self._attempt.completed_thought()
+        thought, ended_by = self._attempt.completed_thought(), error
 
         def compose(state: SessionState) -> Sequence[ev.Draft]:
-            ending = self._ending(state, error)
+            ending = self._ending(state, ended_by)
             following = [] if ending[-1].type in ev.SESSION_ENDS else next_turn(state, self._agent)
             return [*thought, *ending, *following]
 
         try:
-            await self.live.journal.commit(compose)
+            try:
+                await self.live.journal.commit(compose)
+            except EventRefused as refused:  # its last words fit no line: it ends all the same
+                _log.exception("turn %s of %s cannot end as it should", self.turn_id, self.live.session_id)
+                thought, ended_by = [], refused
+                await self.live.journal.commit(compose)
         finally:
             self._on_end(self)
 
