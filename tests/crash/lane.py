@@ -18,8 +18,9 @@ import click
 import orjson
 
 from tests.crash.house import plainly
+from tests.crash.log import whole_events
 from tests.crash.order import Order
-from tests.crash.player import Player, whole_events
+from tests.crash.player import Player
 from tests.crash.plays import Stage
 from tests.crash.scripts import SCRIPTS
 from tests.crash.verdict import faults_of, judge, referee_of

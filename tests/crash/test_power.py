@@ -25,7 +25,7 @@ from tests.crash.plays import Stage
 from tests.crash.scripts import SCRIPTS
 from tests.crash.verdict import faults_of, judge, referee_of
 
-SAMPLE: Final = 1_500 if IS_EVERYTHING else 60
+SAMPLE: Final = 1_500 if IS_EVERYTHING else 40
 AT_ONCE: Final = 6
 
 

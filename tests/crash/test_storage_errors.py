@@ -21,7 +21,7 @@ from tests.crash.scripts import SCRIPTS
 from tests.crash.verdict import referee_of
 
 ERRORS: Final = (errno.ENOSPC, errno.EIO, errno.EROFS, errno.EMFILE)
-SAMPLE: Final = 48
+SAMPLE: Final = 30
 AT_ONCE: Final = 6
 CLEAR: Final = {(503, "STORAGE_UNAVAILABLE"), (507, "STORAGE_FULL")}
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.crash import ledger
-from tests.crash.player import Player, Told, whole_events
+from tests.crash.log import whole_events
+from tests.crash.player import Player, Told
 from tests.crash.scripts import Script
 from zhin_host.audit import audit_directory
 
