@@ -39,6 +39,7 @@ from zhin_host.subscriptions import Subscription
 T = TypeVar("T")
 MESSAGES: Final = ("say", "act", "ask", "both", "publish", "fail", "wait", "end")
 DEADLINE_S: Final = 20.0
+_LOG: Final = logging.getLogger("zhin_host")
 
 
 @tool(approval="always")
@@ -160,7 +161,8 @@ class HostMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        logging.getLogger("zhin_host").setLevel(logging.CRITICAL)
+        self.log_level = _LOG.level
+        _LOG.setLevel(logging.CRITICAL)  # crashes are many here, and each would be told of
         self.loop = asyncio.new_event_loop()
         self.clock = FakeClock()
         self.models: dict[str, Model] = {}
@@ -424,6 +426,7 @@ class HostMachine(RuleBasedStateMachine):
                 self.do(self._stop())
                 judge(self.persistence)
         finally:
+            _LOG.setLevel(self.log_level)
             self.loop.run_until_complete(self.loop.shutdown_default_executor())
             self.loop.close()
 
