@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import itertools
+import os
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -112,8 +113,6 @@ class Nursery:
 
 
 def _environment() -> dict[str, str]:
-    import os
-
     return {name: value for name, value in os.environ.items() if not name.startswith("ZHIN_")}
 
 
@@ -166,10 +165,9 @@ class House:
 
     # -- hosts ---------------------------------------------------------------------------------------------
 
-    def when_dead(self, look: Callable[[], object]) -> Callable[[], None]:
-        """Call `look` whenever a host has died, before the next one starts; returns what ends that."""
+    def when_dead(self, look: Callable[[], object]) -> None:
+        """Call `look` whenever a host has died, before the next one starts."""
         self._on_death.append(look)
-        return lambda: self._on_death.remove(look)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[House]:
