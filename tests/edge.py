@@ -80,9 +80,11 @@ class LogInMemory:
 class Stage:
     """One session whose events the test writes, and the real streams over them."""
 
-    def __init__(self, events: int = 0, *, is_at_rest: bool = False, is_over: bool = False) -> None:
+    def __init__(
+        self, events: int = 0, *, is_at_rest: bool = False, is_over: bool = False, streams_max: int = 10
+    ) -> None:
         self.clock = StillClock()
-        self.hub = Subscriptions(self.clock, streams_max=10, heartbeat_s=15, write_timeout_s=30)
+        self.hub = Subscriptions(self.clock, streams_max=streams_max, heartbeat_s=15, write_timeout_s=30)
         self.log = LogInMemory()
         self.feed = Feed(
             self.log, offset=0, next_index=0, is_at_rest=False, is_over=False, tail_bytes_max=1 << 16

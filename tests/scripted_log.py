@@ -86,6 +86,7 @@ class UnsteadyPersistence(MemorySessionPersistence):
         sync_error: What every sync raises, until it is None again.
         mark_error: What every mark raises, until it is None again.
         snapshot_error: What every writing of a snapshot raises, until it is None again.
+        delete_error: What every deletion raises, until it is None again.
         snapshots: How many snapshots were written.
     """
 
@@ -95,6 +96,7 @@ class UnsteadyPersistence(MemorySessionPersistence):
         self.sync_error: StorageUnavailable | None = None
         self.mark_error: StorageUnavailable | None = None
         self.snapshot_error: StorageUnavailable | None = None
+        self.delete_error: StorageUnavailable | None = None
         self.snapshots = 0
         self.may_sync = asyncio.Event()
         self.may_sync.set()
@@ -137,6 +139,11 @@ class UnsteadyPersistence(MemorySessionPersistence):
         if self.mark_error is not None:
             raise self.mark_error
         await super().mark(session_id, text)
+
+    async def delete(self, session_id: SessionId) -> None:
+        if self.delete_error is not None:
+            raise self.delete_error
+        await super().delete(session_id)
 
     async def write_snapshot(self, session_id: SessionId, snapshot: bytes) -> None:
         await self._may_write.wait()

@@ -12,6 +12,7 @@ import pytest
 
 from tests.fakes import START_MS
 from tests.hosting import NOBODY, Hosting, hosting, one, types
+from tests.scripted_log import UnsteadyPersistence
 from zhin_host import ActionFailed, RequestExpired, ToolDenied, Turn, tool
 from zhin_host import events as ev
 from zhin_host.errors import EventTooLarge, RequestNotFound, SessionBusy, Unserializable
@@ -520,6 +521,43 @@ async def test_expiry_is_judged_by_the_clock_and_not_by_pinned_timestamps() -> N
         await expire(host, 1)
         assert not host.live(accepted.session_id).state.is_parked
         await host.events(accepted.session_id)
+
+
+async def test_of_two_requests_that_expire_at_once_each_has_one_outcome() -> None:
+    async def agent(turn: Turn) -> None:
+        await asyncio.gather(turn.ask("a?"), turn.ask("b?"))
+
+    async with hosting(agent, request_expires_s=5.0) as host:
+        accepted = await host.start()
+        await host.asked(accepted.session_id, 2)
+        await expire(host, 5)
+        events = await host.idle(accepted.session_id)
+    outcomes = [event.data["outcome"] for event in events if event.type == "input.completed"]
+    assert outcomes[0] == "expired"
+    assert len(outcomes) == 2
+    assert one(events, "turn.failed")["code"] == "REQUEST_EXPIRED"
+
+
+async def test_a_request_that_the_agent_gives_up_while_others_expire_is_given_up() -> None:
+    """The first expiry ends the group; the sync after it lets the agent go on before the second is looked at."""
+    persistence = UnsteadyPersistence()
+
+    async def agent(turn: Turn) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(turn.ask("a?"))
+            group.create_task(turn.ask("b?"))
+
+    async with hosting(agent, persistence=persistence, request_expires_s=5.0) as host:
+        accepted = await host.start()
+        await host.asked(accepted.session_id, 2)
+        persistence.hold_syncs()
+        expiring = asyncio.create_task(expire(host, 5))
+        await host.seen(accepted.session_id, "turn.failed")
+        persistence.let_syncs_go()
+        await expiring
+        events = await host.idle(accepted.session_id)
+    outcomes = [event.data["outcome"] for event in events if event.type == "input.completed"]
+    assert outcomes == ["expired", "cancelled"]
 
 
 async def test_a_turn_that_is_being_cancelled_lets_no_request_expire() -> None:

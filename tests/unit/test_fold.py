@@ -11,7 +11,7 @@ from tests.builders import LogBuilder, session_id_of, token_of
 from tests.stories import STORIES, answer, ask, authorized, cancelled, cancelling, fail, need
 from zhin_host import events as ev
 from zhin_host.fold import apply, response_digest
-from zhin_host.state import REMEMBERED, Answer, SessionState, new_state
+from zhin_host.state import REMEMBERED, UNLUCKY_MAX, Answer, SessionState, new_state
 
 
 def folded(lines: list[bytes]) -> SessionState:
@@ -223,6 +223,15 @@ def test_calls_are_open_from_being_asked_for_to_their_result() -> None:
     assert list(builder.state.turn.calls) == ["call_2"]
 
 
+def test_only_so_many_calls_that_failed_are_remembered_and_the_oldest_go_first() -> None:
+    builder = LogBuilder().start()
+    for number in range(UNLUCKY_MAX + 2):
+        builder.call(f"call_{number}").result(f"call_{number}", "failed")
+    assert builder.state.turn is not None
+    assert len(builder.state.turn.unlucky) == UNLUCKY_MAX
+    assert next(iter(builder.state.turn.unlucky)) == "call_2"
+
+
 def test_a_turns_end_closes_it_and_says_why_it_was_interrupted() -> None:
     builder = LogBuilder().start()
     builder.put(fail(builder))
@@ -346,6 +355,7 @@ def test_a_discard_takes_calls_and_completions_from_there_on() -> None:
     ("kind", "data"),
     [
         (ev.TURN_CANCELLING, {"turnId": "t", "reason": ""}),
+        (ev.TURN_FAILED, {"turnId": "t", "code": "AGENT_FAILED", "message": "", "recoverable": True}),
         (ev.STEP_RESUMED, {"stepId": "s", "turnId": "t", "attempt": 1}),
         (ev.MESSAGE_RECEIVED, {"turnId": "t", "message": ""}),
         (ev.MESSAGE_COMPLETED, {"message": "", "finishReason": "stop"}),

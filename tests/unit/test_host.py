@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from tests.hosting import NOBODY, hosting, one
 from tests.scripted_log import UnsteadyPersistence
 from zhin_host import Turn, create_agent_session_host, tool
+from zhin_host.agent import hosted
 from zhin_host.config import SETTINGS, Config
 from zhin_host.errors import DirectoryInUse, ShuttingDown, StartupError, StorageUnavailable
 from zhin_host.storage.memory import MemorySessionPersistence
@@ -81,6 +83,12 @@ async def test_what_an_agent_says_of_itself_stands_in_turn_started() -> None:
     assert started["toolsDigest"].startswith("sha256:")
     async with hosting(obedient) as host:
         assert not {"agentVersion", "toolsDigest"} & set(one(await host.run(), "turn.started"))
+
+
+def test_an_agent_that_is_hosted_already_stays_what_it_is() -> None:
+    one_agent = hosted(obedient, "named")
+    assert hosted(one_agent, "other") is one_agent
+    assert create_agent_session_host({"named": one_agent}).info()["agents"][0]["name"] == "named"
 
 
 @pytest.mark.parametrize("agent", [None, "module:agent", lambda turn: None, print, object()])
@@ -280,6 +288,32 @@ async def test_what_could_not_be_recovered_is_tried_again_without_anybody_asking
         await host.seen(accepted.session_id, "step.resumed")
         await host.cancel(accepted.session_id)
         await host.idle(accepted.session_id)
+
+
+async def test_the_host_drains_when_the_server_it_is_mounted_in_has_got_its_signal() -> None:
+    class Server:
+        """As uvicorn: its handler notes the signal, and the app hears of it when every response is done."""
+
+        should_exit = False
+
+        def handle_exit(self, *_: object) -> None:
+            self.should_exit = True
+
+    server = Server()
+    before = signal.signal(signal.SIGTERM, server.handle_exit)
+    try:
+        async with hosting(obedient, **FAST) as host:
+            accepted = await host.start("ask")
+            await host.asked(accepted.session_id)
+            reading = asyncio.create_task(host.content(accepted.session_id, until="never"))
+            await asyncio.sleep(0)
+            server.should_exit = True
+            async with asyncio.timeout(10):
+                assert await reading == host.log(accepted.session_id)
+            with pytest.raises(ShuttingDown):
+                await host.start()
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 async def test_a_task_of_the_host_that_dies_says_so(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,7 +15,7 @@ from tests.hosting import NOBODY, Hosting, hosting, one, types
 from tests.scripted_log import UnsteadyPersistence
 from zhin_host import Turn
 from zhin_host.clock import SessionId
-from zhin_host.errors import SessionNotFound, StorageUnavailable
+from zhin_host.errors import SessionNotFound, ShuttingDown, StorageUnavailable
 from zhin_host.snapshot import decode_snapshot
 from zhin_host.storage.files import FileHttpSessionPersistence
 from zhin_host.storage.memory import MemorySessionPersistence
@@ -468,6 +468,20 @@ async def _expires(host: Hosting, session_id: str) -> None:
     assert one(events, "turn.failed")["code"] == "REQUEST_EXPIRED"
 
 
+async def test_the_time_of_a_request_whose_session_is_gone_passes_unnoticed() -> None:
+    async with hosting(obedient, parked_s=0.0, request_expires_s=60.0) as host:
+        session_id, request_id = await asking(host)
+        await drop(host)
+        assert not host.is_in_memory(session_id)
+        await host.respond(session_id, request_id, "tea")
+        await host.idle(session_id)
+        await host.settled(session_id)
+        await host.store.delete(NOBODY, session_id)
+        host.clock.advance(60)
+        await host.store.expire()
+        assert host.persistence.session_ids() == []
+
+
 async def test_a_parked_turn_that_cannot_be_driven_again_stays_in_memory() -> None:
     async with hosting(stubborn, parked_s=0.0) as host:
         session_id, request_id = await asking(host)
@@ -590,6 +604,14 @@ async def test_a_session_whose_recovery_cannot_be_written_is_tried_again_and_del
         await host.seen(running, "step.resumed")
         await host.cancel(running)
         await host.idle(running)
+
+
+async def test_a_session_that_a_stopped_host_has_left_is_not_read_back() -> None:
+    async with hosting(obedient) as host:
+        session_id = await resting(host)
+        await host.host.stop()
+        with pytest.raises(ShuttingDown):
+            await host.store.view(NOBODY, session_id)
 
 
 async def test_two_hosts_one_after_the_other_find_the_same_sessions(data_dir: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.hosting import NOBODY, Hosting, hosting, one, types
 from tests.scripted_log import UnsteadyPersistence
+from tests.stories import STORIES
 from zhin_host import Turn
 from zhin_host.errors import (
     AgentNotFound,
@@ -170,6 +171,20 @@ async def test_a_session_that_cannot_be_written_is_none(error: StorageUnavailabl
         assert persistence.marks() == {}
         persistence.append_error = None
         await resting(host)
+
+
+async def test_a_session_that_can_be_neither_written_nor_removed_is_none_for_the_next_host_too() -> None:
+    persistence = UnsteadyPersistence()
+    async with hosting(talkative, persistence=persistence) as host:
+        persistence.append_error = persistence.delete_error = GONE
+        with pytest.raises(StorageUnavailable):
+            await host.start()
+        persistence.append_error = persistence.delete_error = None
+        assert (await host.store.page(NOBODY, None, 10, None)).sessions == []
+    async with hosting(talkative, persistence=persistence, is_audited=False) as host:
+        await recovered(host)
+        host.store.check_ready()
+        assert (await host.store.page(NOBODY, None, 10, None)).sessions == []
 
 
 async def test_a_session_whose_first_sync_fails_is_answered_as_failed_and_goes_on_by_itself() -> None:
@@ -723,6 +738,19 @@ async def test_a_session_at_rest_whose_agent_is_not_hosted_takes_no_message_and_
         await host.store.view(NOBODY, session_id)
         await refused(host, session_id, AgentUnavailable, command)
         await host.store.end(NOBODY, session_id, "completed", None)
+
+
+async def test_a_session_that_is_ended_says_which_messages_it_drops() -> None:
+    builder = STORIES["queued_messages"]()
+    lines = builder.lines
+    at = next(index for index, line in enumerate(lines) if b'"type":"session.waiting"' in line)
+    persistence = MemorySessionPersistence()
+    persistence._logs[builder.session_id] = bytearray(b"".join(lines[: at + 1]))
+    persistence._marks[builder.session_id] = "stopped"
+    async with hosting({"new": talkative}, persistence=persistence) as host:
+        await host.store.end(NOBODY, builder.session_id, "completed", None)
+        events = await host.events(builder.session_id)
+    assert events[-1].data["droppedTurnIds"] == [f"turn_{'later':0>26}"]
 
 
 # -- looking ---------------------------------------------------------------------------------------------------

@@ -240,6 +240,16 @@ async def test_a_reader_gets_the_bytes_of_the_log_whether_they_are_still_in_memo
         assert fast.content == slow.content == stage.log.content
 
 
+@pytest.mark.parametrize("size_bytes", [100_000, 1_500_000, 3_000_000])
+async def test_a_line_longer_than_a_block_is_read_whole(size_bytes: int) -> None:
+    stage = Stage(2)
+    stage.write(1, data='{"n":"%s"}' % ("x" * size_bytes))
+    stage.write(1)
+    async with reading(stage.subscribe(0, "tail")) as reader:
+        assert await reader.end() == stage.log.content
+    assert all(block.endswith(b"\n") for block in reader.blocks)
+
+
 @pytest.mark.parametrize("size_bytes", [70_000, 900_000, 2_500_000])
 async def test_a_long_replay_is_whole_lines_in_every_block(size_bytes: int) -> None:
     stage = Stage()
@@ -304,7 +314,7 @@ class Play:
     """A log that grows, its readers, and what a list of lines says each of them must get."""
 
     def __init__(self, tail_bytes_max: int) -> None:
-        self.stage = Stage()
+        self.stage = Stage(streams_max=100)
         self.stage.feed = Feed(
             self.stage.log,
             offset=0,

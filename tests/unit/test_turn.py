@@ -13,13 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders import LogBuilder
 from tests.fakes import FakeClock, FaultyFileSystem
 from tests.hosting import NOBODY, hosting, one, types
 from zhin_host import AttemptEnded, Turn, tool
 from zhin_host import events as ev
 from zhin_host.attempt import Attempt
 from zhin_host.errors import EventTooLarge, Unserializable
+from zhin_host.history import read_history
 from zhin_host.storage.files import FileHttpSessionPersistence
+from zhin_host.storage.memory import MemoryLog, MemorySessionPersistence
 from zhin_host.text import SaidText
 
 Work = Callable[[Turn], Awaitable[None]]
@@ -521,6 +524,53 @@ async def test_a_history_longer_than_a_block_is_read_whole() -> None:
         await host.follow_up(accepted.session_id)
         await host.idle(accepted.session_id)
     assert [len(row["content"]) for row in seen[0]] == [2, 3_000_000]
+
+
+async def test_a_log_that_is_shorter_than_it_should_be_gives_the_history_that_is_there() -> None:
+    builder = LogBuilder().start("first").finish("").follow_up()
+    log = MemoryLog(builder.session_id, bytearray(builder.content))
+    assert len(read_history(log, builder.state.next_index)) == 3
+    assert read_history(log, 8) == [
+        {"role": "user", "content": "first"},
+        {"role": "assistant", "content": ""},
+    ]
+
+    class Shrunken(MemoryLog):
+        def read(self, offset: int, limit_bytes: int) -> bytes:
+            return b"" if offset else super().read(0, 100)
+
+    shrunken = Shrunken(builder.session_id, bytearray(builder.content))
+    assert read_history(shrunken, builder.state.next_index) == []
+
+
+# -- a further attempt -----------------------------------------------------------------------------------------
+
+
+async def test_what_came_before_the_record_is_used_up_is_neither_thought_nor_said_nor_emitted_again() -> None:
+    persistence = MemorySessionPersistence()
+
+    async def agent(turn: Turn) -> None:
+        await turn.think("hm")
+        await turn.emit("x.first", {})
+        await turn.say("once ")
+        await turn.run("fetch", lambda: 1)
+        await turn.think("aha")
+        await turn.emit("x.second", {})
+        await turn.say(str(await turn.ask("?")))
+
+    async with hosting(agent, persistence=persistence) as host:
+        accepted = await host.start()
+        (request,) = await host.asked(accepted.session_id)
+    async with hosting(agent, persistence=persistence) as host:
+        await host.respond(accepted.session_id, request.request_id, "tea")
+        events = await host.idle(accepted.session_id)
+    kinds = types(events)
+    assert [kinds.count(kind) for kind in ("x.first", "x.second", "actions.requested")] == [1, 1, 1]
+    assert [event.data["reasoning"] for event in events if event.type == "reasoning.completed"] == [
+        "hm",
+        "aha",
+    ]
+    assert one(events, "message.completed")["message"] == "once tea"
 
 
 # -- the end of an attempt -------------------------------------------------------------------------------------

@@ -529,6 +529,31 @@ async def test_work_that_does_not_stop_in_its_time_is_left_behind_and_changes_no
         assert one(events, "turn.completed")["turnId"] == follow_up.turn_id
 
 
+async def test_work_left_behind_that_ends_at_last_wakes_nobody_who_waits_in_the_next_turn() -> None:
+    may_go = asyncio.Event()
+
+    async def agent(turn: Turn) -> None:
+        if turn.message == "Hello":
+            while not may_go.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await may_go.wait()
+        else:
+            await turn.say(str(await turn.ask("?")))
+
+    async with hosting(agent, cancel_grace_s=0.0) as host:
+        accepted = await host.start()
+        await host.seen(accepted.session_id, "message.received")
+        await asyncio.sleep(0)
+        runner = host.runner(accepted.session_id)
+        await cancelled(host, accepted.session_id)
+        await host.follow_up(accepted.session_id)
+        (request,) = await host.asked(accepted.session_id)
+        may_go.set()
+        await runner.settled()
+        await host.respond(accepted.session_id, request.request_id, "tea")
+        assert one(await host.idle(accepted.session_id), "message.completed")["message"] == "tea"
+
+
 async def test_a_turn_that_stops_just_in_time_is_not_ended_twice() -> None:
     async def agent(turn: Turn) -> None:
         await forever()
