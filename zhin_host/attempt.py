@@ -70,6 +70,8 @@ class Attempt:
         self.replay = Replay(self._root_turn_id)
         self.divergence: str | None = None
         self.is_over = False
+        # That many fit a line whatever they are: the longest is a control character's escape of 6 bytes.
+        self._characters_safe = (services.config.line_bytes_max - _LINE_OVERHEAD_BYTES) // 6
         self._running = 0  # actions whose functions run now
         self._is_quiet = asyncio.Event()
         self._thought = self._new_thought()
@@ -122,14 +124,11 @@ class Attempt:
         turn = self.journal.state.turn
         return turn is not None and turn.turn_id == self.turn_id and call_id in turn.calls
 
-    async def say(self, data: Mapping[str, Any]) -> None:
-        """Queue a message.appended; it is written with the next batch. Said before, it is not said again."""
-        if not self.replay.is_used_up:
-            return
-        for draft in self.completed_thought():
-            self.journal.queue(*draft)
-        if self.journal.queue(ev.MESSAGE_APPENDED, data):
-            await self.journal.flush()
+    def say(self, text: str) -> bool:
+        """Queue a message.appended, for the next batch; whether `journal.flush` must be awaited now."""
+        if self._thought:
+            self.hand_over()
+        return self.journal.queue(ev.MESSAGE_APPENDED, {"messageDelta": text})
 
     async def think(self, data: Mapping[str, Any]) -> None:
         """Queue a reasoning.appended; reasoning.completed comes before whatever else comes next."""
@@ -195,10 +194,9 @@ class Attempt:
         Raises:
             EventTooLarge: It does not fit a line.
         """
-        text = ev.text_form(text)
-        if (
-            len(text) * 6 + _LINE_OVERHEAD_BYTES > self.services.config.line_bytes_max
-        ):  # 6: a control character's escape
+        if not str.isascii(text):
+            text = ev.text_form(text)
+        if len(text) > self._characters_safe:
             self.check_size(kind, text)
         return text
 

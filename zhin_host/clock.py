@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from typing import NewType, Protocol
+from typing import Final, NewType, Protocol
 
 SessionId = NewType("SessionId", str)
 """`ses_` and a lower-case ULID: 26 characters of Crockford's base 32, the first ten of them the time in ms."""
 
 _CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"  # https://github.com/ulid/spec, lower case
+_PAIRS: Final = [first + second for first in _CROCKFORD for second in _CROCKFORD]
 
 
 class Clock(Protocol):
@@ -40,8 +41,13 @@ class SystemClock:
 
 
 def base32(value: int, length: int) -> str:
-    """`value` in `length` characters of Crockford's base 32, most significant first; higher bits are dropped."""
-    return "".join(_CROCKFORD[(value >> (5 * place)) & 31] for place in range(length - 1, -1, -1))
+    """`value` in `length` characters of Crockford's base 32, most significant first; higher bits are dropped.
+
+    Args:
+        value: Not negative.
+        length: An even number: two characters are made at a time.
+    """
+    return "".join([_PAIRS[(value >> shift) & 1023] for shift in range(5 * length - 10, -1, -10)])
 
 
 def new_ulid(clock: Clock) -> str:

@@ -104,7 +104,8 @@ _TAIL_OF_LINE: Final = len(b',"sum":"') + SUM_BYTES + len(b'"}')
 # Contract section 1: many line readers split on these. No UTF-8 sequence holds another, so bytes may be replaced.
 _SEPARATORS = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
-_base64, _sha256 = binascii.b2a_base64, hashlib.sha256  # looked up once: every event passes here
+_base64 = binascii.b2a_base64  # looked up once: every event passes here
+_new_sha256 = hashlib.sha256().copy  # OpenSSL looks its algorithm up for each new hash, and not for a copy
 _DEPTH_MAX: Final = 200  # orjson gives up at 254 levels; a line adds a few of its own
 _INTEGER_MIN: Final = -(1 << 63)
 _INTEGER_MAX: Final = (1 << 64) - 1
@@ -157,7 +158,9 @@ def chain_start(session_id: str) -> bytes:
 
 def chain(previous: bytes, payload: bytes) -> bytes:
     """sum(n) of sum(n-1) and the line's bytes before its `,"sum":`."""
-    return _base64(_sha256(previous + payload).digest(), newline=False)[:SUM_BYTES].translate(_URL_SAFE)
+    sha256 = _new_sha256()
+    sha256.update(previous + payload)
+    return _base64(sha256.digest(), newline=False)[:SUM_BYTES].translate(_URL_SAFE)
 
 
 def encode_line(  # noqa: PLR0917 - the parts of a line, its link and its bound
@@ -187,13 +190,14 @@ def encode_run(  # noqa: PLR0917 - as encode_line
         EventTooLarge: A line would be over the limit.
         Unserializable: A value has no JSON form.
     """
-    head = b'","timestamp":%d,"data":' % timestamp_ms
-    head = b',"type":"' + kind.encode("ascii") + head
+    head = b',"type":"%b","timestamp":%d,"data":' % (kind.encode("ascii"), timestamp_ms)
     lines: list[bytes] = []
     link = previous
     for at, data in enumerate(run, index):
         payload = b'{"index":%d%b%b' % (at, head, json_bytes(data))
-        link = _base64(_sha256(link + payload).digest(), newline=False)[:SUM_BYTES].translate(_URL_SAFE)
+        sha256 = _new_sha256()
+        sha256.update(link + payload)
+        link = _base64(sha256.digest(), newline=False)[:SUM_BYTES].translate(_URL_SAFE)
         line = b'%b,"sum":"%b"}\n' % (payload, link)
         if len(line) > line_bytes_max:
             raise EventTooLarge(kind, len(line), line_bytes_max)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import orjson
@@ -56,7 +55,7 @@ def apply(state: SessionState, kind: str, data: Mapping[str, Any], timestamp_ms:
             if not _is_given_up(data):
                 state.turn = _recorded(turn, data)
         elif turn.loose_index is None and (kind in _LOOSE or kind.startswith("x.")):
-            state.turn = replace(turn, loose_index=state.next_index)
+            state.turn = turn._replace(loose_index=state.next_index)
     if kind != ev.MESSAGE_APPENDED:  # the hot one changes nothing else
         state.owes = OWED.get(kind, ())
         fold = _FOLDS.get(kind)
@@ -79,7 +78,7 @@ def _is_given_up(data: Mapping[str, Any]) -> bool:
 def _recorded(turn: OpenTurn, data: Mapping[str, Any]) -> OpenTurn:
     """The turn with one more event in its record: nothing before it is loose, the attempt was not fruitless."""
     failure = (data["callId"], turn.loose_index) if data.get("status") == "failed" else None
-    return replace(turn, loose_index=None, failure=failure, is_fruitless=False, crashes=0)
+    return turn._replace(loose_index=None, failure=failure, is_fruitless=False, crashes=0)
 
 
 def _session_started(state: SessionState, data: Mapping[str, Any], timestamp_ms: int) -> None:
@@ -110,8 +109,7 @@ def _turn_started(state: SessionState, data: Mapping[str, Any], timestamp_ms: in
     if "resumes" in data and failed is not None:
         at = data.get("discardFrom", index)
         calls = {call_id: call for call_id, call in failed.calls.items() if call.index < at}
-        turn = replace(
-            turn,
+        turn = turn._replace(
             root_turn_id=failed.root_turn_id,
             root_index=failed.root_index,
             calls=calls,
@@ -120,7 +118,7 @@ def _turn_started(state: SessionState, data: Mapping[str, Any], timestamp_ms: in
     else:
         state.turn_state = state.agent_state
     if state.queue and state.queue[0]["turnId"] == turn_id:
-        turn = replace(turn, message=state.queue[0]["message"], key=state.queue[0].get("idempotencyKey"))
+        turn = turn._replace(message=state.queue[0]["message"], key=state.queue[0].get("idempotencyKey"))
         state.queue = state.queue[1:]
     elif turn.key is not None:
         _remember(state, data, index, is_queued=False)
@@ -174,8 +172,8 @@ def _turn_failed(state: SessionState, data: Mapping[str, Any], timestamp_ms: int
 
 def _turn_cancelling(state: SessionState, data: Mapping[str, Any], timestamp_ms: int) -> None:
     if state.turn is not None:
-        state.turn = replace(
-            state.turn, cancelling={name: data[name] for name in ("reason", "by") if name in data}
+        state.turn = state.turn._replace(
+            cancelling={name: data[name] for name in ("reason", "by") if name in data}
         )
 
 
@@ -212,10 +210,9 @@ def _step_resumed(state: SessionState, data: Mapping[str, Any], timestamp_ms: in
     if turn is None:
         return
     if data["attempt"] > turn.attempt:
-        turn = replace(turn, loose_index=None, crashes=data.get("crashes", 0), is_fruitless=True)
+        turn = turn._replace(loose_index=None, crashes=data.get("crashes", 0), is_fruitless=True)
     at = data.get("discardFrom", state.next_index)
-    state.turn = replace(
-        turn,
+    state.turn = turn._replace(
         attempt=data["attempt"],
         completions=tuple(index for index in turn.completions if index < at),
         calls={call_id: call for call_id, call in turn.calls.items() if call.index < at},
@@ -237,18 +234,18 @@ def _message_queued(state: SessionState, data: Mapping[str, Any], timestamp_ms: 
 
 def _message_received(state: SessionState, data: Mapping[str, Any], timestamp_ms: int) -> None:
     if state.turn is not None:
-        state.turn = replace(state.turn, is_received=True, message=data["message"])
+        state.turn = state.turn._replace(is_received=True, message=data["message"])
 
 
 def _message_completed(state: SessionState, data: Mapping[str, Any], timestamp_ms: int) -> None:
     if state.turn is not None:
-        state.turn = replace(state.turn, completions=(*state.turn.completions, state.next_index))
+        state.turn = state.turn._replace(completions=(*state.turn.completions, state.next_index))
 
 
 def _actions_requested(state: SessionState, data: Mapping[str, Any], timestamp_ms: int) -> None:
     if state.turn is not None:
         call = OpenCall(data["toolName"], state.next_index)
-        state.turn = replace(state.turn, calls={**state.turn.calls, data["callId"]: call})
+        state.turn = state.turn._replace(calls={**state.turn.calls, data["callId"]: call})
 
 
 def _action_result(state: SessionState, data: Mapping[str, Any], timestamp_ms: int) -> None:
@@ -259,7 +256,7 @@ def _action_result(state: SessionState, data: Mapping[str, Any], timestamp_ms: i
             unlucky = {**unlucky, data["callId"]: ended}
             while len(unlucky) > UNLUCKY_MAX:
                 del unlucky[next(iter(unlucky))]
-        state.turn = replace(state.turn, calls=calls, unlucky=unlucky)
+        state.turn = state.turn._replace(calls=calls, unlucky=unlucky)
 
 
 def _requested(state: SessionState, data: Mapping[str, Any], timestamp_ms: int) -> None:

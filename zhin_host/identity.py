@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from zhin_host.clock import base32
@@ -43,14 +43,14 @@ class Identities:
         counts: How many like each came before, where an attempt begins behind a checkpoint.
     """
 
-    def __init__(self, turn_id: str, counts: Counter[Like] | None = None) -> None:
+    def __init__(self, turn_id: str, counts: Mapping[Like, int] | None = None) -> None:
         self._turn_id = turn_id
-        self._seen: Counter[Like] = Counter(counts or {})
+        self._seen: dict[Like, int] = dict(counts or {})
 
     def call_id(self, like: Like) -> str:
         """`call_` and 26 characters."""
-        count = self._seen[like]
-        self._seen[like] += 1
+        count = self._seen.get(like, 0)
+        self._seen[like] = count + 1
         named = hashlib.sha256(
             f"{self._turn_id}\n{like[0]}\n{like[1]}\n{count}".encode("utf-8", "replace")
         ).digest()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -55,6 +54,7 @@ class SessionJournal:
         self._clock = clock
         self._config = config
         self._line_bytes_max = config.line_bytes_max
+        self._batch_events_max = config.batch_events_max
         self._project = HttpStepProjector()
         self._queued: list[ev.Draft] = []
         self._is_flush_planned = False
@@ -108,7 +108,7 @@ class SessionJournal:
             Whether the caller must await `flush` before it queues more: the batch is full or storage has failed.
         """
         self._queued.append(ev.Draft(kind, data))
-        if len(self._queued) >= self._config.batch_events_max or self._is_stalled:
+        if len(self._queued) >= self._batch_events_max or self._is_stalled:
             return True
         if not self._is_flush_planned:
             self._is_flush_planned = True
@@ -208,9 +208,10 @@ class SessionJournal:
             kind, data = todo[at]
             check(state, kind, data)
             if kind == ev.MESSAGE_APPENDED:  # what allows one delta allows the next
-                run = list(itertools.takewhile(_is_delta, itertools.islice(todo, at, None)))
-                self._put_run(state, run, lines)
-                at += len(run)
+                first, at = at, at + 1
+                while at < len(todo) and todo[at].type == ev.MESSAGE_APPENDED:
+                    at += 1
+                self._put_run(state, todo[first:at], lines)
                 continue
             self._put_run(state, todo[at : at + 1], lines)
             at += 1
@@ -319,7 +320,3 @@ class SessionJournal:
     def _publish(self, seen: tuple[bytes, int, int | None, bool, bool]) -> None:
         batch, next_index, rest_offset, is_at_rest, is_over = seen
         self.feed.publish(batch, next_index, rest_offset, is_at_rest=is_at_rest, is_over=is_over)
-
-
-def _is_delta(draft: ev.Draft) -> bool:
-    return draft.type == ev.MESSAGE_APPENDED

@@ -151,6 +151,12 @@ class Subscription:
         """Whether the session is over and the cursor behind its last event."""
         return self._feed.is_over and self._offset >= self._feed.offset
 
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the reader has had all that this stream will ever give."""
+        is_last = self._end is not None or self._feed.is_over or self._feed.is_closed
+        return is_last and self._offset >= self._limit()
+
     def start_at(self, index: int) -> None:
         """Begin with event `index`, which may lie beyond the tail: what comes before it is not sent."""
         self._skip_below = index
@@ -211,7 +217,7 @@ class Subscription:
     async def _wait(self) -> bool:
         """Wait for the bell; False when the stream is at its end."""
         while self._offset >= self._limit() and not self._is_heartbeat_due:
-            if self._end is not None or self._feed.is_over or self._feed.is_closed:
+            if self.is_at_end:
                 return False
             self._bell.clear()
             await self._bell.wait()

@@ -70,12 +70,14 @@ class Turn:
         Raises:
             EventTooLarge: The text does not fit one event; say it in pieces.
         """
-        self._attempt.check()
+        attempt = self._attempt
+        attempt.check()
         if text:
-            text = self._attempt.fitting_text(ev.MESSAGE_APPENDED, text)
-            if self._attempt.replay.is_used_up:
+            text = attempt.fitting_text(ev.MESSAGE_APPENDED, text)
+            if attempt.replay.is_used_up:  # what was said before is not said again
                 self._said.add(text)
-            await self._attempt.say({"messageDelta": text})
+                if attempt.say(text):
+                    await attempt.journal.flush()
 
     async def think(self, text: str) -> None:
         """Append text to the reasoning (reasoning.appended); it is closed when anything but reasoning comes next.

@@ -18,7 +18,7 @@ from zhin_host.subscriptions import Subscription
 
 
 def reply_of(subscription: Subscription, stream_format: Format = "ndjson") -> StreamReply:
-    return StreamReply(subscription, stream_format, 0.05)
+    return StreamReply(subscription, stream_format)
 
 
 async def streamed(reply: StreamReply, method: str = "GET") -> Exchange:
@@ -224,9 +224,32 @@ async def test_a_reader_that_does_not_take_the_very_end_is_broken_off() -> None:
         await exchange.until_body(b'"index":2')
         exchange.take_nothing()
         stage.feed.close()
+        await asyncio.wait_for(exchange.is_refused.wait(), 10)
+        stage.pass_time(30)
         await asyncio.wait_for(task, 10)
     assert aborted.is_set()
     assert len(stage.hub) == 0
+
+
+async def test_a_stream_that_its_first_block_ends_makes_no_task_and_no_timer() -> None:
+    stage = Stage(3, is_at_rest=True)
+    exchange = Exchange(http_scope())
+    loop: Any = asyncio.get_running_loop()
+    reply = reply_of(stage.subscribe())
+    made: list[object] = []
+
+    def make(loop: asyncio.AbstractEventLoop, coro: Any, **more: Any) -> asyncio.Task[Any]:
+        made.append(coro)
+        return asyncio.Task(coro, loop=loop, **more)
+
+    timers = len(loop._scheduled)
+    loop.set_task_factory(make)
+    try:
+        await reply(exchange.scope, exchange.receive, exchange.send)
+    finally:
+        loop.set_task_factory(None)
+    assert exchange.body == stage.log.content
+    assert (made, len(loop._scheduled)) == ([], timers)
 
 
 async def test_a_cancellation_from_outside_goes_through() -> None:

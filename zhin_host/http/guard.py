@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ _logger = logging.getLogger("zhin_host.http")
 
 _LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")
 _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9_][a-z0-9._-]{0,252})(?::([0-9]{1,5}))?")
+_HOSTS_REMEMBERED: Final = 64
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
 _EXPOSED: Final = b"x-zhin-session-id, x-zhin-stream-version, x-zhin-tail-index, retry-after"
 
@@ -43,6 +45,7 @@ class Guard:
         self._hosts = frozenset(host.lower() for host in (*_LOOPBACK_HOSTS, *allowed_hosts))
         self._origins = frozenset(origin.lower().rstrip("/").encode("latin-1") for origin in allowed_origins)
         self._any_host = any_host
+        self._is_known = functools.lru_cache(_HOSTS_REMEMBERED)(self._is_listed)  # clients say the same few
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Judge one request, and answer it when the app behind raises."""
@@ -101,7 +104,7 @@ class Guard:
             )
         return origin
 
-    def _is_known(self, host: str) -> bool:
+    def _is_listed(self, host: str) -> bool:
         match = _HOST.fullmatch(host)
         return match is not None and (match[1] in self._hosts or host in self._hosts)
 

@@ -140,7 +140,7 @@ class Routes:
         if until == "never" and stream_format == "sse" and subscription.has_nothing_left:
             await subscription.aclose()
             return Reply(204, b"", [(b"x-zhin-session-id", session_id.encode("ascii"))])
-        return StreamReply(subscription, stream_format, self._config.write_timeout_s)
+        return StreamReply(subscription, stream_format)
 
     async def answer(self, call: Call) -> Reply:
         """POST /session/{id}/input."""

@@ -94,34 +94,33 @@ def until_of(query: dict[str, str], stream_format: Format) -> Until:
 class StreamReply:
     """A response that lasts as long as its subscription, which it closes in every case; it touches no turn.
 
-    One task beside the request's own listens for the client's leaving; nothing is made for an event.
+    A stream that lasts beyond its first block has one task beside the request's own, which listens for the client's
+    leaving; nothing is made for an event, and the subscription watches for a client that takes nothing.
     """
 
-    def __init__(self, subscription: Subscription, stream_format: Format, write_timeout_s: float) -> None:
+    def __init__(self, subscription: Subscription, stream_format: Format) -> None:
         """Take the subscription over.
 
         Args:
             subscription: Open; closed when the response ends.
             stream_format: How its blocks are framed.
-            write_timeout_s: How long a client may take nothing of the end; the subscription watches the rest.
         """
         self._subscription = subscription
         self._format = stream_format
-        self._write_timeout_s = write_timeout_s
+        self._watcher: asyncio.Task[None] | None = None
         self._has_left = False
         self._is_over = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the subscription ends or the client leaves."""
-        watcher: asyncio.Task[None] | None = None
         task = asyncio.current_task()
         try:
             scope[IS_STARTED] = True
             await send({"type": "http.response.start", "status": 200, "headers": self._headers()})
             if scope["method"] != "HEAD":
-                watcher = asyncio.create_task(self._watch(receive, task), name="zhin-stream-watch")
-                await self._send_blocks(send)
-            await self._finish(scope, send)
+                await self._send_blocks(receive, send)
+            self._subscription.took()
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
         except asyncio.CancelledError:
             if not self._has_left and not self._subscription.is_dropped:
                 raise
@@ -138,9 +137,9 @@ class StreamReply:
         finally:
             self._is_over = True
             await self._subscription.aclose()  # never waits, so that no cancellation can come between
-            if watcher is not None:
-                watcher.cancel()
-                await asyncio.wait((watcher,))
+            if self._watcher is not None:
+                self._watcher.cancel()
+                await asyncio.wait((self._watcher,))
 
     def _headers(self) -> list[tuple[bytes, bytes]]:
         return [
@@ -154,7 +153,7 @@ class StreamReply:
             (b"x-zhin-tail-index", b"%d" % self._subscription.tail_index),
         ]
 
-    async def _send_blocks(self, send: Send) -> None:
+    async def _send_blocks(self, receive: Receive, send: Send) -> None:
         frame = _sse_frame if self._format == "sse" else _ndjson_frame
         first = _SSE_FIRST if self._format == "sse" else b""
         async with aclosing(aiter(self._subscription)) as blocks:
@@ -167,13 +166,9 @@ class StreamReply:
                     part = body[start : start + _WRITE_BYTES]
                     await send({"type": "http.response.body", "body": part, "more_body": True})
                     self._subscription.took()
-
-    async def _finish(self, scope: Scope, send: Send) -> None:
-        try:
-            async with asyncio.timeout(self._write_timeout_s):
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
-        except TimeoutError:
-            abort(scope)
+                if self._watcher is None and not self._subscription.is_at_end:
+                    watching = self._watch(receive, asyncio.current_task())
+                    self._watcher = asyncio.create_task(watching, name="zhin-stream-watch")
 
     async def _watch(self, receive: Receive, task: asyncio.Task[object] | None) -> None:
         while (await receive())["type"] != "http.disconnect":
