@@ -126,9 +126,9 @@ class UnsteadyPersistence(MemorySessionPersistence):
     def let_creation_go(self) -> None:
         self._may_create.set()
 
-    async def create_log(self, session_id: SessionId) -> SessionLog:
+    async def create_log(self, session_id: SessionId, instead_of: SessionId | None = None) -> SessionLog:
         await self._may_create.wait()
-        await super().create_log(session_id)
+        await super().create_log(session_id, instead_of)
         return _UnsteadyLog(self, session_id, self._content(session_id))
 
     def open_log(self, session_id: SessionId) -> SessionLog:

@@ -193,7 +193,7 @@ class Intake:
             data["metadata"] = metadata
         check_line(self._services, data)
         with self._room(message):
-            log = await self._sessions.persistence.create_log(session_id)
+            log = await self._sessions.create_log(session_id)
             live = LiveSession(new_state(session_id), log, self._services, self._sessions.at_rest)
             turn = [started(hosted, turn_id, token, **_keyed(key)), received(turn_id, message)]
             try:

@@ -96,8 +96,14 @@ class SessionPersistence(Protocol):
     def marks(self) -> dict[SessionId, str]:
         """The sessions that may have an open turn or queued message, with what their .open file says."""
 
-    async def create_log(self, session_id: SessionId) -> SessionLog:
-        """A new, empty log, marked MARK_RUNNING; both names survive a power cut on return (not under never)."""
+    async def create_log(self, session_id: SessionId, instead_of: SessionId | None = None) -> SessionLog:
+        """A new, empty log, marked MARK_RUNNING; both names survive a power cut on return (not under never).
+
+        Args:
+            session_id: The new session's.
+            instead_of: A session whose mark is due to be removed: it may become the new one's, in this call's first
+                step. When the call fails, it is gone or a stale one.
+        """
 
     def open_log(self, session_id: SessionId) -> SessionLog:
         """The log of a session, its tail mended (contract section 4): ready to be appended to.

@@ -18,6 +18,7 @@ from zhin_host.ports import (
     MARK_RUNNING,
     MARK_STOPPED,
     Principal,
+    SessionLog,
     SessionPersistence,
     parked_until,
 )
@@ -229,6 +230,17 @@ class LiveSessions:
 
     def sweep(self) -> None:
         """Remove .open files of sessions at rest, in the same step as the check that they are."""
+        ready = self._take_marks(_UNMARK_AT_ONCE)
+        if ready:
+            self.persistence.unmark(ready)
+
+    async def create_log(self, session_id: SessionId) -> SessionLog:
+        """A new session's log. The mark of one that has come to rest becomes its own, where there is one."""
+        ready = self._take_marks(1)
+        return await self.persistence.create_log(session_id, ready[0] if ready else None)
+
+    def _take_marks(self, most: int) -> list[SessionId]:
+        """Sessions whose mark may go now; it does in this step."""
         ready: list[SessionId] = []
         for session_id in self._to_unmark:
             live = self._live.get(session_id)
@@ -238,11 +250,10 @@ class LiveSessions:
                 ready.append(session_id)
                 if live is not None:
                     live.is_marked = False
-            if len(ready) >= _UNMARK_AT_ONCE:
+            if len(ready) >= most:
                 break
         self._to_unmark.difference_update(ready)
-        if ready:
-            self.persistence.unmark(ready)
+        return ready
 
     async def drop_idle(self) -> None:
         """Let sessions at rest leave memory: those unused for a while, and the oldest when there are too many."""

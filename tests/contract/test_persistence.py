@@ -237,6 +237,15 @@ class PersistencePromises:
         await persistence.mark(session_id_of(0), MARK_RUNNING)
         assert set(persistence.marks()) == {session_id_of(0), session_id_of(1)}
 
+    async def test_a_mark_that_is_to_go_may_become_a_new_session_s(
+        self, persistence: SessionPersistence
+    ) -> None:
+        await kept(persistence, LogBuilder(session_id_of(1)).start().finish(""))
+        (await persistence.create_log(session_id_of(2), session_id_of(1))).close()
+        assert persistence.marks() == {session_id_of(2): MARK_RUNNING}
+        await persistence.mark(session_id_of(1), MARK_RUNNING)
+        assert set(persistence.marks()) == {session_id_of(1), session_id_of(2)}
+
     # -- snapshots -------------------------------------------------------------------------------------------
 
     async def test_a_snapshot_is_what_was_last_written(self, persistence: SessionPersistence) -> None:

@@ -779,8 +779,8 @@ class Syncing(MemorySessionPersistence):
 
         return Log(session_id, self._content(session_id))
 
-    async def create_log(self, session_id: SessionId) -> SessionLog:
-        await super().create_log(session_id)
+    async def create_log(self, session_id: SessionId, instead_of: SessionId | None = None) -> SessionLog:
+        await super().create_log(session_id, instead_of)
         return self._log(session_id)
 
     def open_log(self, session_id: SessionId) -> SessionLog:

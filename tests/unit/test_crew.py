@@ -12,6 +12,7 @@ import pytest
 
 from zhin_host.errors import StorageUnavailable
 from zhin_host.storage.crew import SyncCrew
+from zhin_host.storage.fs import FileSystem
 
 
 class Job:
@@ -34,7 +35,7 @@ class Job:
 
 @pytest.fixture
 def crew() -> Iterator[SyncCrew]:
-    crew = SyncCrew(threads=1)
+    crew = SyncCrew(FileSystem(), threads=1)
     yield crew
     crew.stop()
 
@@ -46,23 +47,6 @@ async def held(crew: SyncCrew) -> tuple[Job, asyncio.Future[None]]:
     waiting = crew.submit(holder.run)
     await asyncio.to_thread(holder.started.wait, 30)
     return holder, waiting
-
-
-async def test_equal_jobs_that_wait_together_run_once(crew: SyncCrew) -> None:
-    holder, first = await held(crew)
-    one, other = Job(), Job()
-    waiting = [crew.submit(job.run) for job in (one, other, one, one)]
-    holder.go.set()
-    await asyncio.gather(first, *waiting)
-    assert (one.runs, other.runs) == (1, 1)
-
-
-async def test_a_job_asked_for_while_it_runs_runs_once_more(crew: SyncCrew) -> None:
-    holder, first = await held(crew)
-    second = crew.submit(holder.run)
-    holder.go.set()
-    await asyncio.gather(first, second)
-    assert holder.runs == 2
 
 
 async def test_an_error_reaches_its_own_waiters_only(crew: SyncCrew) -> None:
@@ -97,7 +81,7 @@ async def test_a_batch_wakes_the_loop_once(crew: SyncCrew, monkeypatch: pytest.M
 
 
 def test_one_loop_after_another_may_use_it() -> None:
-    crew = SyncCrew()
+    crew = SyncCrew(FileSystem())
     job = Job()
     for _ in range(3):
         asyncio.run(crew.run(job.run))
@@ -106,7 +90,7 @@ def test_one_loop_after_another_may_use_it() -> None:
 
 
 def test_a_loop_that_closed_before_its_answer_holds_nobody_up() -> None:
-    crew = SyncCrew(threads=1)
+    crew = SyncCrew(FileSystem(), threads=1)
     slow, job = Job(), Job()
     slow.go.clear()
 
@@ -136,7 +120,7 @@ async def test_a_cancelled_wait_leaves_the_job_to_run(crew: SyncCrew) -> None:
 
 
 async def test_a_stopped_crew_finishes_what_waits_and_takes_nothing_more() -> None:
-    crew = SyncCrew(threads=2)
+    crew = SyncCrew(FileSystem(), threads=2)
     jobs = [Job() for _ in range(10)]
     waiting = [crew.submit(job.run) for job in jobs]
     await asyncio.to_thread(crew.stop)
@@ -148,17 +132,18 @@ async def test_a_stopped_crew_finishes_what_waits_and_takes_nothing_more() -> No
 
 
 def test_a_crew_that_was_never_used_stops_at_once() -> None:
-    SyncCrew().stop()
+    SyncCrew(FileSystem()).stop()
 
 
 def test_a_sync_that_never_ends_does_not_hold_the_process() -> None:
     program = """
 import asyncio, threading
 from zhin_host.storage.crew import SyncCrew
+from zhin_host.storage.fs import FileSystem
 
 async def main():
     started = threading.Event()
-    SyncCrew().submit(lambda: (started.set(), threading.Event().wait()))
+    SyncCrew(FileSystem()).submit(lambda: (started.set(), threading.Event().wait()))
     await asyncio.to_thread(started.wait)
 
 asyncio.run(main())

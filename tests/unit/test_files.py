@@ -19,7 +19,7 @@ from tests.builders import LogBuilder, session_id_of
 from tests.fakes import FaultyFileSystem, ForgetfulFileSystem
 from zhin_host.clock import SessionId
 from zhin_host.errors import DirectoryInUse, SessionNotFound, StartupError, StorageFull, StorageUnavailable
-from zhin_host.ports import MARK_RUNNING, SessionLog
+from zhin_host.ports import MARK_RUNNING, MARK_STOPPED, SessionLog
 from zhin_host.storage.files import FileHttpSessionPersistence
 from zhin_host.storage.fs import FileSystem
 
@@ -34,8 +34,10 @@ def persistence(data_dir: Path) -> Iterator[FileHttpSessionPersistence]:
     persistence.stop()
 
 
-async def kept(persistence: FileHttpSessionPersistence, builder: LogBuilder) -> SessionLog:
-    log = await persistence.create_log(builder.session_id)
+async def kept(
+    persistence: FileHttpSessionPersistence, builder: LogBuilder, instead_of: SessionId | None = None
+) -> SessionLog:
+    log = await persistence.create_log(builder.session_id, instead_of)
     for batch in builder.batches:
         log.append(batch, expected_bytes=log.size_bytes)
     return log
@@ -360,6 +362,39 @@ async def test_a_running_mark_that_is_durable_is_not_written_again(data_dir: Pat
     persistence.unmark([SESSION])
     await persistence.mark(SESSION, MARK_RUNNING)
     assert "fsync" in fs.calls
+    persistence.stop()
+
+
+async def test_a_mark_that_has_to_go_is_renamed_for_a_new_session_and_no_file_is_made(data_dir: Path) -> None:
+    fs = FaultyFileSystem()
+    persistence = FileHttpSessionPersistence(data_dir, fs=fs)
+    persistence.start()
+    for number in range(1, 4):
+        fs.calls.clear()
+        instead_of = session_id_of(number - 1) if number > 1 else None
+        await kept(persistence, LogBuilder(session_id_of(number)).start().finish(""), instead_of)
+    made = fs.calls[: fs.calls.index("write")]
+    assert made == ["rename", "open", "open", "fsync", "close", "fstat"]  # the mark, the log, the directory
+    assert persistence.marks() == {session_id_of(3): MARK_RUNNING}
+    persistence.stop()
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+async def test_a_mark_that_says_something_else_or_is_not_there_is_not_taken(
+    data_dir: Path, *, is_there: bool
+) -> None:
+    persistence = FileHttpSessionPersistence(data_dir)
+    persistence.start()
+    await kept(persistence, LogBuilder(SESSION).start().finish(""))
+    if is_there:
+        await persistence.mark(SESSION, MARK_STOPPED)
+    else:
+        (data_dir / f"{SESSION}.open").unlink()
+    await kept(persistence, LogBuilder(session_id_of(2)).start().finish(""), SESSION)
+    assert persistence.marks() == {
+        **({SESSION: MARK_STOPPED} if is_there else {}),
+        session_id_of(2): MARK_RUNNING,
+    }
     persistence.stop()
 
 

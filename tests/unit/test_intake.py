@@ -178,12 +178,12 @@ class Failing(MemorySessionPersistence):
         self.failures = 0
         self.sync_failures = 0
 
-    async def create_log(self, session_id: SessionId) -> SessionLog:
+    async def create_log(self, session_id: SessionId, instead_of: SessionId | None = None) -> SessionLog:
         await asyncio.sleep(0)
         if self.failures:
             self.failures -= 1
             raise StorageUnavailable("The disk is gone.")
-        await super().create_log(session_id)
+        await super().create_log(session_id, instead_of)
         place = self
 
         class Log(MemoryLog):

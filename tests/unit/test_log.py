@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,12 +22,21 @@ from zhin_host.storage.log import SessionEventLog, open_mended, peek
 
 SESSION = session_id_of(1)
 
+CrewOf = Callable[[FileSystem], SyncCrew]
+
 
 @pytest.fixture
-def crew() -> Iterator[SyncCrew]:
-    crew = SyncCrew()
-    yield crew
-    crew.stop()
+def crew_of() -> Iterator[CrewOf]:
+    """Makes the crew that syncs on a file system."""
+    crews: list[SyncCrew] = []
+
+    def make(fs: FileSystem) -> SyncCrew:
+        crews.append(SyncCrew(fs))
+        return crews[-1]
+
+    yield make
+    for crew in crews:
+        crew.stop()
 
 
 @pytest.fixture
@@ -330,10 +339,10 @@ def test_a_log_that_was_removed_takes_nothing_more(data_dir: Path, builder: LogB
 
 
 async def test_a_failed_sync_is_an_error_until_the_bytes_were_written_again(
-    data_dir: Path, builder: LogBuilder, crew: SyncCrew
+    data_dir: Path, builder: LogBuilder, crew_of: CrewOf
 ) -> None:
     fs = FaultyFileSystem()
-    log = SessionEventLog.create(SESSION, path_of(data_dir), fs=fs, crew=crew)
+    log = SessionEventLog.create(SESSION, path_of(data_dir), fs=fs, crew=crew_of(fs))
     log.append(builder.batches[0], expected_bytes=0)
     await log.sync()
     for batch in builder.batches[1:]:
@@ -354,10 +363,10 @@ async def test_a_failed_sync_is_an_error_until_the_bytes_were_written_again(
 
 
 async def test_bytes_that_a_failed_sync_lost_are_never_called_synced(
-    data_dir: Path, builder: LogBuilder, crew: SyncCrew
+    data_dir: Path, builder: LogBuilder, crew_of: CrewOf
 ) -> None:
     fs = FaultyFileSystem()
-    log = SessionEventLog.create(SESSION, path_of(data_dir), fs=fs, crew=crew)
+    log = SessionEventLog.create(SESSION, path_of(data_dir), fs=fs, crew=crew_of(fs))
     for batch in builder.batches:
         log.append(batch, expected_bytes=log.size_bytes)
     fs.fail_next(errno.EIO, "datasync")
@@ -377,14 +386,14 @@ async def test_bytes_that_a_failed_sync_lost_are_never_called_synced(
     await log.sync()
 
 
-async def test_a_line_longer_than_a_block_is_written_again_whole(data_dir: Path, crew: SyncCrew) -> None:
+async def test_a_line_longer_than_a_block_is_written_again_whole(data_dir: Path, crew_of: CrewOf) -> None:
     builder = LogBuilder(SESSION).start()
     for size in (10, (1 << 20) - 400, (1 << 20) - 400, 7):
         builder.say("x" * size)
     builder.put((ev.TURN_CANCELLING, {"turnId": builder.turn_id, "reason": "enough"}))
     builder.put((ev.TURN_CANCELLED, {"turnId": builder.turn_id, "reason": "enough"}))
     fs = FaultyFileSystem(fail_at=0, fail_names=frozenset({"datasync"}))
-    log = SessionEventLog.create(SESSION, path_of(data_dir), fs=fs, crew=crew)
+    log = SessionEventLog.create(SESSION, path_of(data_dir), fs=fs, crew=crew_of(fs))
     for batch in builder.batches:
         log.append(batch, expected_bytes=log.size_bytes)
     with pytest.raises(StorageUnavailable):
@@ -394,10 +403,10 @@ async def test_a_line_longer_than_a_block_is_written_again_whole(data_dir: Path,
 
 
 async def test_a_log_whose_name_leads_elsewhere_is_not_written_again(
-    data_dir: Path, builder: LogBuilder, crew: SyncCrew
+    data_dir: Path, builder: LogBuilder, crew_of: CrewOf
 ) -> None:
     fs = FaultyFileSystem(fail_at=0, fail_names=frozenset({"datasync"}))
-    log = SessionEventLog.create(SESSION, path_of(data_dir), fs=fs, crew=crew)
+    log = SessionEventLog.create(SESSION, path_of(data_dir), fs=fs, crew=crew_of(fs))
     for batch in builder.batches:
         log.append(batch, expected_bytes=log.size_bytes)
     with pytest.raises(StorageUnavailable):
@@ -408,7 +417,7 @@ async def test_a_log_whose_name_leads_elsewhere_is_not_written_again(
 
 
 async def test_what_is_appended_during_a_sync_is_synced_by_the_next(
-    data_dir: Path, builder: LogBuilder, crew: SyncCrew
+    data_dir: Path, builder: LogBuilder, crew_of: CrewOf
 ) -> None:
     class Slow(FaultyFileSystem):
         """Its first sync waits to be let go."""
@@ -422,7 +431,7 @@ async def test_what_is_appended_during_a_sync_is_synced_by_the_next(
             super().datasync(fd)
 
     fs = Slow()
-    log = SessionEventLog.create(SESSION, path_of(data_dir), fs=fs, crew=crew)
+    log = SessionEventLog.create(SESSION, path_of(data_dir), fs=fs, crew=crew_of(fs))
     log.append(builder.batches[0], expected_bytes=0)
     first = asyncio.ensure_future(log.sync())
     await asyncio.to_thread(fs.started.wait, 30)
@@ -438,7 +447,7 @@ async def test_what_is_appended_during_a_sync_is_synced_by_the_next(
 
 
 async def test_a_log_closed_during_a_sync_keeps_its_descriptor_until_the_end(
-    data_dir: Path, builder: LogBuilder, crew: SyncCrew
+    data_dir: Path, builder: LogBuilder, crew_of: CrewOf
 ) -> None:
     class Slow(FaultyFileSystem):
         go = threading.Event()
@@ -448,7 +457,7 @@ async def test_a_log_closed_during_a_sync_keeps_its_descriptor_until_the_end(
             super().datasync(fd)
 
     fs = Slow()
-    log = SessionEventLog.create(SESSION, path_of(data_dir), fs=fs, crew=crew)
+    log = SessionEventLog.create(SESSION, path_of(data_dir), fs=fs, crew=crew_of(fs))
     for batch in builder.batches:
         log.append(batch, expected_bytes=log.size_bytes)
     syncing = asyncio.ensure_future(log.sync())
@@ -466,9 +475,9 @@ async def test_a_log_closed_during_a_sync_keeps_its_descriptor_until_the_end(
 
 
 async def test_a_cancelled_wait_leaves_the_sync_to_others(
-    data_dir: Path, builder: LogBuilder, crew: SyncCrew
+    data_dir: Path, builder: LogBuilder, crew_of: CrewOf
 ) -> None:
-    log = SessionEventLog.create(SESSION, path_of(data_dir), fs=FileSystem(), crew=crew)
+    log = SessionEventLog.create(SESSION, path_of(data_dir), fs=FileSystem(), crew=crew_of(FileSystem()))
     for batch in builder.batches:
         log.append(batch, expected_bytes=log.size_bytes)
     given_up = asyncio.ensure_future(log.sync())
@@ -489,21 +498,21 @@ async def test_a_log_that_never_syncs_says_so_at_once(data_dir: Path, builder: L
 
 
 async def test_what_a_log_held_when_it_was_opened_is_synced_too(
-    data_dir: Path, builder: LogBuilder, crew: SyncCrew
+    data_dir: Path, builder: LogBuilder, crew_of: CrewOf
 ) -> None:
     path_of(data_dir, builder.content)
     fs = FaultyFileSystem()
-    log = mended(data_dir, fs, crew)
+    log = mended(data_dir, fs, crew_of(fs))
     await log.sync()
     assert fs.calls.count("datasync") == 1
 
 
 async def test_a_line_over_a_block_is_written_again_whole_where_the_limit_is_higher(
-    data_dir: Path, crew: SyncCrew
+    data_dir: Path, crew_of: CrewOf
 ) -> None:
     line, _ = ev.encode_line(0, "x.big", 1, {"text": "x" * (3 << 20)}, ev.chain_start(SESSION), 8 << 20)
     fs = FaultyFileSystem(fail_at=0, fail_names=frozenset({"datasync"}))
-    log = SessionEventLog.create(SESSION, path_of(data_dir), fs=fs, crew=crew)
+    log = SessionEventLog.create(SESSION, path_of(data_dir), fs=fs, crew=crew_of(fs))
     log.append(line, expected_bytes=0)
     with pytest.raises(StorageUnavailable):
         await log.sync()
@@ -513,14 +522,14 @@ async def test_a_line_over_a_block_is_written_again_whole_where_the_limit_is_hig
 
 
 async def test_a_disk_that_takes_no_bytes_again_is_an_error_and_no_endless_loop(
-    data_dir: Path, builder: LogBuilder, crew: SyncCrew
+    data_dir: Path, builder: LogBuilder, crew_of: CrewOf
 ) -> None:
     class Full(FaultyFileSystem):
         def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int:
             return 0 if self.calls.count("datasync") == 1 else super().pwrite(fd, data, offset)
 
     fs = Full(fail_at=0, fail_names=frozenset({"datasync"}))
-    log = SessionEventLog.create(SESSION, path_of(data_dir), fs=fs, crew=crew)
+    log = SessionEventLog.create(SESSION, path_of(data_dir), fs=fs, crew=crew_of(fs))
     log.append(builder.content, expected_bytes=0)
     for _ in range(2):
         with pytest.raises(StorageUnavailable):

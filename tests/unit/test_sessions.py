@@ -334,12 +334,31 @@ async def test_a_turn_that_starts_before_the_sweep_keeps_its_mark() -> None:
         await host.idle(session_id)
 
 
+async def test_a_new_session_takes_the_mark_of_one_that_came_to_rest() -> None:
+    async with hosting(obedient) as host:
+        first = await resting(host)
+        second = (await host.start("wait")).session_id
+        assert marks(host) == {second: "running"}
+        await host.follow_up(first, "wait")
+        assert marks(host) == {first: "running", second: "running"}
+        third = (await host.start("wait")).session_id
+        assert set(marks(host)) == {first, second, third}
+        for session_id in (first, second, third):
+            await host.cancel(session_id)
+            await host.idle(session_id)
+
+
 async def test_a_sweep_leaves_alone_whom_a_command_holds_and_takes_only_so_many_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("zhin_host.sessions._UNMARK_AT_ONCE", 2)
     async with hosting(obedient) as host:
-        session_ids = [await resting(host) for _ in range(4)]
+        session_ids = [
+            (await host.start("wait")).session_id for _ in range(4)
+        ]  # one at rest would lend its mark
+        for session_id in session_ids:
+            await host.cancel(session_id)
+            await host.settled(session_id)
         async with host.host._sessions.held(NOBODY, SessionId(session_ids[0])):
             for left in (2, 1, 1):
                 host.host._sessions.sweep()

@@ -1,17 +1,19 @@
 """SyncCrew: one or two threads that sync for all sessions, whatever waits as one batch.
 
-Four threads were slower than two; one sync for each waiter is slower than one for each file.
+Four threads were slower than two. Where the kernel syncs without a thread, kernel.py is faster (ADR 0006).
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from zhin_host.errors import StorageUnavailable
+from zhin_host.storage.fs import FileSystem
 
 THREADS: Final = 2
 _STOP_TIMEOUT_S: Final = (
@@ -24,7 +26,7 @@ class _Wish:
     """One waiter.
 
     Attributes:
-        job: Makes bytes or names durable, or raises; equal jobs of a batch run once.
+        job: Makes bytes or names durable, or raises.
         future: Resolved on `loop`, in one wake-up for the whole batch.
     """
 
@@ -34,20 +36,38 @@ class _Wish:
 
 
 class SyncCrew:
-    """Runs jobs (bound methods that sync) in daemon threads, so that no sync can hold the process's exit.
+    """Runs jobs that sync in daemon threads, so that no sync can hold the process's exit.
 
     Threads start with the first wish. May be used from one event loop after another, or from several.
+
+    Args:
+        fs: The operating system.
+        threads: How many there are at most.
     """
 
-    def __init__(self, threads: int = THREADS) -> None:
+    def __init__(self, fs: FileSystem, threads: int = THREADS) -> None:
+        self._fs = fs
         self._threads_max = threads
         self._threads: list[threading.Thread] = []
         self._wishes: list[_Wish] = []
         self._is_stopped = False
         self._changed = threading.Condition()
 
+    async def datasync(self, fd: int) -> None:
+        """Wait until the open file's bytes survive a power cut. Not to be cancelled: the number is in use meanwhile.
+
+        Raises:
+            OSError: They may not.
+            StorageUnavailable: The crew has stopped.
+        """
+        await self.run(partial(self._fs.datasync, fd))
+
+    async def fsync(self, fd: int) -> None:
+        """As `datasync`, of a directory: its names."""
+        await self.run(partial(self._fs.fsync, fd))
+
     async def run(self, job: Callable[[], None]) -> None:
-        """Wait until a run of `job` that began after this call has ended; raises what it raised.
+        """Wait until `job` has ended; raises what it raised.
 
         Cancelling the wait leaves the job to run.
         """
@@ -62,12 +82,16 @@ class SyncCrew:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         with self._changed:
-            if self._is_stopped:
-                raise StorageUnavailable("The data directory was let go; start the host again.")
+            self.check_running()
             self._wishes.append(_Wish(job, loop, future))
             self._muster()
             self._changed.notify()
         return future
+
+    def check_running(self) -> None:
+        """Raise StorageUnavailable when the crew has stopped."""
+        if self._is_stopped:
+            raise StorageUnavailable("The data directory was let go; start the host again.")
 
     def stop(self) -> None:
         """Finish what waits, then let the threads end. A second call does nothing."""
@@ -92,26 +116,22 @@ class SyncCrew:
                         return
                     self._changed.wait()
                 batch, self._wishes = self._wishes, []
-            _answer(batch, _run_each(wish.job for wish in batch))
+            _answer(batch, [_end_of(wish.job) for wish in batch])
 
 
-def _run_each(jobs: Iterable[Callable[[], None]]) -> dict[Callable[[], None], BaseException | None]:
-    """How each different job ended."""
-    ends: dict[Callable[[], None], BaseException | None] = {}
-    for job in jobs:
-        if job not in ends:
-            try:
-                job()
-                ends[job] = None
-            except BaseException as error:  # noqa: BLE001 - it is handed to its own waiters, none is swallowed
-                ends[job] = error
-    return ends
+def _end_of(job: Callable[[], None]) -> BaseException | None:
+    """Run a job; what it raised."""
+    try:
+        job()
+    except BaseException as error:  # noqa: BLE001 - it is handed to its waiter, none is swallowed
+        return error
+    return None
 
 
-def _answer(batch: list[_Wish], ends: dict[Callable[[], None], BaseException | None]) -> None:
+def _answer(batch: list[_Wish], ends: list[BaseException | None]) -> None:
     """Wake each loop once, for all its waiters."""
     for loop in {wish.loop for wish in batch}:
-        resolved = [(wish.future, ends[wish.job]) for wish in batch if wish.loop is loop]
+        resolved = [(wish.future, end) for wish, end in zip(batch, ends, strict=True) if wish.loop is loop]
         try:
             loop.call_soon_threadsafe(_resolve, resolved)
         except RuntimeError:  # the loop has closed: nobody waits there any more

@@ -17,8 +17,10 @@ from zhin_host.ports import MARK_RUNNING, SessionLog
 from zhin_host.storage import names
 from zhin_host.storage.crew import SyncCrew
 from zhin_host.storage.fs import FileSystem, storage_error
+from zhin_host.storage.kernel import best_crew
 from zhin_host.storage.log import SessionEventLog, move_to_torn, open_mended, peek
 from zhin_host.storage.place import Place
+from zhin_host.storage.sharing import SharedRun
 
 _logger = logging.getLogger("zhin_host.storage")
 _MARK_BYTES_MAX: Final = 64
@@ -42,7 +44,8 @@ class FileHttpSessionPersistence:
         self._fs = fs if fs is not None else FileSystem()
         self._place = Place(self.directory, self._fs)
         self._is_syncing = fsync != "never"
-        self._crew = SyncCrew()
+        self._crew = best_crew(self._fs) if fs is None else SyncCrew(fs)
+        self._shared_name_sync = SharedRun(self._sync_directory, "sync of names")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="zhin-snapshot")
         self._writing: dict[SessionId, Future[None]] = {}
         self._running: set[SessionId] = (
@@ -97,10 +100,10 @@ class FileHttpSessionPersistence:
 
     # -- logs ----------------------------------------------------------------------------------------------
 
-    async def create_log(self, session_id: SessionId) -> SessionLog:
+    async def create_log(self, session_id: SessionId, instead_of: SessionId | None = None) -> SessionLog:
         # The mark first: killed in between, a mark without a log is swept, a log without a mark would lie there.
         try:
-            self._make_mark(session_id)
+            self._make_mark(session_id, instead_of)
             log = SessionEventLog.create(
                 session_id, self._path(session_id, names.LOG), fs=self._fs, crew=self._log_crew
             )
@@ -216,9 +219,15 @@ class FileHttpSessionPersistence:
         if text == MARK_RUNNING:
             self._running.add(session_id)
 
-    def _make_mark(self, session_id: SessionId) -> None:
-        """The mark of a new session, made in its place: until the text is there, empty counts as running."""
+    def _make_mark(self, session_id: SessionId, instead_of: SessionId | None) -> None:
+        """The mark of a new session: one that has to go and says running, or else a new file.
+
+        A rename costs less than a file made and one removed: ext4 looks long for a free inode after removals.
+        """
         try:
+            if instead_of is not None and self._has_taken(instead_of, session_id):
+                return
+            # In its place, since until the text is there, empty counts as running.
             fd = self._fs.open(self._path(session_id, names.MARK), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             try:
                 self._fs.write_all(fd, MARK_RUNNING.encode("ascii"))
@@ -228,6 +237,17 @@ class FileHttpSessionPersistence:
             self._write_mark(session_id, MARK_RUNNING)
         except OSError as error:
             raise storage_error(error, f"mark {session_id} as {MARK_RUNNING}") from error
+
+    def _has_taken(self, other: SessionId, session_id: SessionId) -> bool:
+        """Whether the other session's mark is this one's now."""
+        if other not in self._running:
+            return False
+        self._running.discard(other)
+        try:
+            self._fs.rename(self._path(other, names.MARK), self._path(session_id, names.MARK))
+        except FileNotFoundError:  # somebody tidied up
+            return False
+        return True
 
     def _write_mark(self, session_id: SessionId, text: str) -> None:
         """Replace the mark as a whole: at no moment is it missing.
@@ -282,11 +302,15 @@ class FileHttpSessionPersistence:
 
     async def _sync_names(self) -> None:
         if self._is_syncing:
-            await self._crew.run(self._sync_directory)
+            await self._shared_name_sync()
 
-    def _sync_directory(self) -> None:
+    async def _sync_directory(self) -> None:
         try:
-            self._fs.sync_directory(self.directory)
+            fd = self._fs.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                await self._crew.fsync(fd)
+            finally:
+                self._fs.close_quietly(fd)
         except OSError as error:
             raise storage_error(error, "sync the data directory") from error
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-import threading
-from typing import Final, NamedTuple
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from zhin_host.clock import SessionId
 from zhin_host.errors import SessionNotFound, StorageUnavailable
@@ -14,6 +14,7 @@ from zhin_host.events import chain, chain_start, payload_of
 from zhin_host.storage.crew import SyncCrew
 from zhin_host.storage.fs import Descriptor, FileSystem, storage_error
 from zhin_host.storage.lines import BrokenLine, Tail, find_line, is_whole, last_sum, newline_before, tail_of
+from zhin_host.storage.sharing import SharedRun
 
 _logger = logging.getLogger("zhin_host.storage")
 _BLOCK_BYTES: Final = 1 << 20
@@ -30,7 +31,7 @@ class SessionEventLog:
     """An open log: one descriptor, the size it should have, and how much of it is known to be on the disk.
 
     `append`, `read` and `offset_of` are plain calls; `sync` goes through the crew. Everything but `read` is
-    called from one thread; the crew's thread only reads `_end`, which is replaced as a whole.
+    called from one thread.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class SessionEventLog:
         # What an earlier process synced is not known: after a failed sync, begin at the first byte.
         self._synced = Mark(0, chain_start(session_id))
         self._is_sync_broken = False
-        self._sync_turn = threading.Lock()
+        self._shared_sync = SharedRun(self._begin_sync, f"sync {session_id}")
 
     @classmethod
     def create(
@@ -177,31 +178,32 @@ class SessionEventLog:
         if self._crew is None or self._synced.size_bytes == self._end.size_bytes:
             return
         self._check_open()
-        synced = self._crew.submit(self._sync_now)
-        self._file.enter()
-        synced.add_done_callback(lambda _: self._file.leave())
-        await asyncio.shield(synced)
+        await self._shared_sync()
 
-    def _sync_now(self) -> None:
-        """In a thread of the crew. After a failed sync the next proves nothing: first write the bytes again.
+    def _begin_sync(self) -> Coroutine[Any, Any, None]:
+        """Take the descriptor at once: the log may be closed before the task's first step."""
+        return self._sync_now(self._file.enter())
 
-        The lock keeps a second thread from taking the success that follows a failure for its own.
-        """
-        with self._sync_turn:
-            end = self._end
-            try:
-                if self._is_sync_broken:
-                    self._write_again(end)
-                else:
-                    self._is_sync_broken = True  # until it has ended well
-                    self._fs.datasync(self._file.fd)
-            except OSError as error:
-                raise storage_error(error, f"sync the log of {self.session_id}") from error
-            self._is_sync_broken = False
-            self._synced = end
+    async def _sync_now(self, fd: int) -> None:
+        """One at a time: after a failed sync the next one's success proves nothing, so the bytes are written again."""
+        end, crew = self._end, self._crew
+        try:
+            if crew is None or self._synced.size_bytes == end.size_bytes:  # the run before has done it
+                return
+            if self._is_sync_broken:
+                await crew.run(partial(self._write_again, end))
+            else:
+                self._is_sync_broken = True  # until it has ended well
+                await crew.datasync(fd)
+        except OSError as error:
+            raise storage_error(error, f"sync the log of {self.session_id}") from error
+        finally:
+            self._file.leave()
+        self._is_sync_broken = False
+        self._synced = end
 
     def _write_again(self, end: Mark) -> None:
-        """Write what came since the last good sync once more, where it stands, and sync that.
+        """In a thread of the crew: write what came since the last good sync once more, where it stands, and sync that.
 
         The failed sync may have dropped the pages, so each line's chain is checked before it is written.
         """

@@ -86,12 +86,14 @@ class MemorySessionPersistence:
     def marks(self) -> dict[SessionId, str]:
         return dict(sorted(self._marks.items()))
 
-    async def create_log(self, session_id: SessionId) -> SessionLog:
+    async def create_log(self, session_id: SessionId, instead_of: SessionId | None = None) -> SessionLog:
         names.checked(session_id)
         if session_id in self._logs:
             raise StorageUnavailable(f"Session {session_id} is there already; make it under a new id.")
         content = self._logs[session_id] = bytearray()
         self._marks[session_id] = MARK_RUNNING
+        if instead_of is not None:
+            self._marks.pop(instead_of, None)
         return MemoryLog(session_id, content)
 
     def open_log(self, session_id: SessionId) -> SessionLog:
