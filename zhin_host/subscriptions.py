@@ -20,10 +20,10 @@ Until = Literal["boundary", "tail", "never"]
 
 _BLOCK_BYTES = 64 * 1024
 _LONG_BLOCK_BYTES = 256 * 1024  # what a reader that has stopped taking costs
-_LINES = re.compile(
-    rb'^\{"index":(0|[1-9]\d*),"type":"[A-Za-z0-9_.-]+","timestamp":\d+,"data":\{.*\},"sum":"[A-Za-z0-9_-]{43}"\}$',
-    re.MULTILINE,
+_LINE = re.compile(
+    rb'\{"index":([0-9]+),"type":"[A-Za-z0-9_.-]+","timestamp":[0-9]+,"data":\{.*\},"sum":"[A-Za-z0-9_-]{43}"\}\n'
 )
+_SEAM = re.compile(rb'"\}\n\{"index":([0-9]+),"type":"')  # where one line ends and the next begins
 
 
 class Feed:
@@ -34,6 +34,8 @@ class Feed:
         next_index: The index after the last event that readers may see.
         is_at_rest: Whether the session is at rest there (contract section 1).
         is_over: Whether nothing will ever follow: the session is terminal.
+        known_from: From this byte on this process wrote the log or checked its chain; what lies before is looked at
+            as it is read.
         broken_at: Index and byte of a line that a reader met and that is broken, None when none was.
     """
 
@@ -52,6 +54,8 @@ class Feed:
         self.is_at_rest = is_at_rest
         self.is_over = is_over
         self.is_closed = False
+        self.known_from = offset
+        self._looked_at = 0  # how far from the start readers have looked at it
         self.broken_at: tuple[int, int] | None = None
         self._log = log
         self._recent: deque[tuple[int, bytes]] = deque()  # (offset, a batch's bytes), oldest first
@@ -104,6 +108,13 @@ class Feed:
         """Bytes of the log, in any thread."""
         return self._log.read(offset, limit_bytes)
 
+    def was_looked_at(self, offset: int, size_bytes: int) -> None:
+        """A reader found these lines whole; once all are known to be, the next reader need not look again."""
+        if offset <= self._looked_at:
+            self._looked_at = max(self._looked_at, offset + size_bytes)
+            if self._looked_at >= self.known_from:
+                self.known_from = 0
+
     def join(self, reader: Subscription) -> None:
         self._readers.add(reader)
 
@@ -144,6 +155,9 @@ class Subscription:
         self._handed_at_s: float | None = None  # when the consumer got the block it is still sending
         self._idle_since_s = hub.clock.monotonic_s()
         self._task: asyncio.Task[object] | None = None
+        self._ahead: tuple[int, asyncio.Future[bytes]] | None = (
+            None  # from which byte on, and what is read there
+        )
         feed.join(self)
 
     @property
@@ -229,58 +243,83 @@ class Subscription:
         if self._offset >= limit:
             return b""
         block = self._feed.recent(self._offset)
-        if block is not None and len(block) <= limit - self._offset:
-            self._advance(len(block), block.count(b"\n"))
-            return self._without_skipped(block)
-        good = self._whole_lines(await self._read_lines(limit))
-        if not good:
-            self._feed.broken_at = (self._index, self._offset)
-            return None
-        self._advance(len(good), good.count(b"\n"))
-        return self._without_skipped(good)
+        if block is None or len(block) > limit - self._offset:
+            block = await self._read_lines(limit)
+            if self._offset < self._feed.known_from:
+                block = _unbroken(block, self._index)
+                self._feed.was_looked_at(self._offset, len(block))
+            if not block:
+                self._feed.broken_at = (self._index, self._offset)
+                return None
+        first = self._index
+        self._offset += len(block)
+        self._index += block.count(b"\n")
+        return block if first >= self._skip_below else self._without_skipped(block, first)
 
     async def _read_lines(self, limit: int) -> bytes:
         """Whole lines of the file at the cursor: a block of them, or one line that is longer than a block."""
         size = _LONG_BLOCK_BYTES
         while True:
-            wanted = min(limit - self._offset, size)
-            if wanted <= _BLOCK_BYTES:
-                block = self._feed.read(self._offset, wanted)
-            else:
-                block = await asyncio.to_thread(self._feed.read, self._offset, wanted)
+            block = await self._read(self._offset, min(limit - self._offset, size))
             lines = block[: block.rfind(b"\n") + 1]
             if lines or len(block) < size:
-                return lines
-            size *= 2
-
-    def _advance(self, size_bytes: int, lines: int) -> None:
-        self._offset += size_bytes
-        self._index += lines
-
-    def _whole_lines(self, block: bytes) -> bytes:
-        """The block up to its first line whose shape or index is wrong (contract section 2, Streams)."""
-        indexes = [int(found) for found in _LINES.findall(block)]
-        if len(indexes) == block.count(b"\n") and indexes == list(
-            range(self._index, self._index + len(indexes))
-        ):
-            return block
-        good = 0
-        for at, line in enumerate(block.splitlines(keepends=True)):
-            match = _LINES.match(line)
-            if match is None or int(match[1]) != self._index + at:
                 break
-            good += len(line)
-        return block[:good]
+            size *= 2
+        following = self._offset + len(lines)
+        if lines and limit - following > _BLOCK_BYTES:  # read on while this block is on its way
+            self._ahead = (
+                following,
+                self._read_in_thread(following, min(limit - following, _LONG_BLOCK_BYTES)),
+            )
+        return lines
 
-    def _without_skipped(self, block: bytes) -> bytes:
+    async def _read(self, offset: int, size_bytes: int) -> bytes:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead[0] == offset and size_bytes <= _LONG_BLOCK_BYTES:
+            return await ahead[1]
+        if size_bytes <= _BLOCK_BYTES:
+            return self._feed.read(offset, size_bytes)
+        return await self._read_in_thread(offset, size_bytes)
+
+    def _read_in_thread(self, offset: int, size_bytes: int) -> asyncio.Future[bytes]:
+        reading = asyncio.get_running_loop().run_in_executor(None, self._feed.read, offset, size_bytes)
+        reading.add_done_callback(_seen)
+        return reading
+
+    def _without_skipped(self, block: bytes, first: int) -> bytes:
         """The block without the events before the first one asked for, which lay beyond the tail at opening."""
         if self._index <= self._skip_below:
             return b""
-        first = self._index - block.count(b"\n")
         begin = 0
         for _ in range(self._skip_below - first):
             begin = block.index(b"\n", begin) + 1
         return block[begin:]
+
+
+def _unbroken(block: bytes, index: int) -> bytes:
+    """Whole lines up to the first whose shape or index is wrong (contract section 2, Streams).
+
+    Only the places where lines meet are looked at, unless one is wrong: a replay spends most of its time here.
+    """
+    first, found = _LINE.match(block), _SEAM.findall(block)
+    is_whole = block.endswith(b'"}\n') and len(found) + 1 == block.count(b"\n")
+    if is_whole and first is not None and first[1] == b"%d" % index:
+        following = range(index + 1, index + 1 + len(found))
+        if b",".join(found) == b",".join(map(b"%d".__mod__, following)):
+            return block
+    good = 0
+    for at, line in enumerate(block.splitlines(keepends=True), index):
+        match = _LINE.fullmatch(line)
+        if match is None or match[1] != b"%d" % at:
+            break
+        good += len(line)
+    return block[:good]
+
+
+def _seen(reading: asyncio.Future[bytes]) -> None:
+    """What was read ahead may be wanted by nobody; an error of it is then nobody's."""
+    if not reading.cancelled():
+        reading.exception()
 
 
 class Subscriptions:

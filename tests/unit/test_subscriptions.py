@@ -14,6 +14,7 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 from tests.edge import SESSION, LogInMemory, Stage, line
+from zhin_host import subscriptions
 from zhin_host.clock import SessionId
 from zhin_host.errors import StorageUnavailable, TooManyStreams
 from zhin_host.subscriptions import Feed, Subscription, Until
@@ -476,6 +477,36 @@ async def test_a_line_that_is_broken_in_two_ends_the_stream_before_it() -> None:
     stage.log.content = stage.log.content.replace(b'"index":1,', b'"index":1\n', 1)
     async with reading(stage.subscribe(0, "tail")) as reader:
         assert indexes(await reader.end()) == [0]
+
+
+async def test_what_was_found_whole_once_or_written_here_is_not_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage(2)
+    feed = stage.feed
+    feed.known_from = feed.offset
+    stage.write(3)
+    looked_at: list[int] = []
+    unbroken = subscriptions._unbroken
+
+    def looking(block: bytes, index: int) -> bytes:
+        looked_at.append(index)
+        return unbroken(block, index)
+
+    monkeypatch.setattr(subscriptions, "_unbroken", looking)
+    for start, wanted in ((2, []), (1, [1]), (0, [1, 0]), (0, [1, 0])):
+        async with reading(stage.subscribe(start, "tail")) as reader:
+            assert indexes(await reader.end()) == list(range(start, 5))
+        assert looked_at == wanted
+
+
+async def test_a_broken_line_is_met_by_every_reader() -> None:
+    stage = Stage(5)
+    stage.log.content = spoiled(stage.log.content, 2)
+    stage.feed.known_from = stage.feed.offset
+    for _ in range(3):
+        async with reading(stage.subscribe(0, "tail")) as reader:
+            assert indexes(await reader.end()) == [0, 1]
 
 
 async def test_a_reader_hears_of_a_log_that_cannot_be_read() -> None:
