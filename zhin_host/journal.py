@@ -24,6 +24,7 @@ _log = logging.getLogger("zhin_host.journal")
 Drafts = Sequence[ev.Draft] | Callable[[SessionState], Sequence[ev.Draft]]
 """What to write: drafts, or a function that makes them of the state behind everything queued."""
 
+_GATHER_S: Final = 0.001
 _RETRY_FIRST_S: Final = 0.05
 _RETRY_MOST_S: Final = 1.0
 _BOUNDARIES: Final = frozenset({ev.SESSION_WAITING}) | ev.SESSION_ENDS
@@ -58,6 +59,7 @@ class SessionJournal:
         self._project = HttpStepProjector()
         self._queued: list[ev.Draft] = []
         self._is_flush_planned = False
+        self._written_at_s = -_GATHER_S  # by the monotonic clock
         self._is_stalled = False
         self._is_sync_owed = False
         self._unseen: list[
@@ -98,11 +100,15 @@ class SessionJournal:
         self._log.append(batch, expected_bytes=self.state.offset)
         self.state = state
         self._queued.clear()
+        self._written_at_s = self._clock.monotonic_s()
         self._is_stalled = False
         self._show(batch, rest_offset)
 
     def queue(self, kind: str, data: Mapping[str, Any]) -> bool:
-        """Add an event to what the next write takes along, at the latest after this iteration of the loop.
+        """Add an event to what the next write takes along.
+
+        That is after this iteration of the loop or, where the last write was under a millisecond ago, a millisecond
+        later.
 
         Returns:
             Whether the caller must await `flush` before it queues more: the batch is full or storage has failed.
@@ -112,7 +118,11 @@ class SessionJournal:
             return True
         if not self._is_flush_planned:
             self._is_flush_planned = True
-            asyncio.get_running_loop().call_soon(self._flush_soon)
+            loop = asyncio.get_running_loop()
+            if self._clock.monotonic_s() - self._written_at_s >= _GATHER_S:
+                loop.call_soon(self._flush_soon)
+            else:  # words come fast: a write for each would cost more than the words
+                loop.call_later(_GATHER_S, self._flush_soon)
         return False
 
     async def flush(self) -> None:

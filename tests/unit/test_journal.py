@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tests.hosting import decoded, types
 from tests.scripted_log import ScriptedLog
 from tests.stories import answer, ask
 from zhin_host import events as ev
+from zhin_host import journal
 from zhin_host.config import Config
 from zhin_host.errors import (
     EventRefused,
@@ -46,6 +48,12 @@ END = [
     ev.Draft(ev.TURN_COMPLETED, {"turnId": TURN}),
 ]
 GONE = StorageUnavailable("the disk is gone")
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the last write were always long ago."""
+    monkeypatch.setattr(journal, "_GATHER_S", -1)
 
 
 class Bench:
@@ -121,6 +129,38 @@ async def test_what_is_queued_in_one_iteration_of_the_loop_is_written_together_a
     await turns_of_the_loop()
     assert len(bench.log.batches) == 2
     assert [event.data.get("messageDelta") for event in bench.events[4:]] == ["one", "two", "three"]
+
+
+async def test_words_that_come_fast_after_a_write_wait_for_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    monkeypatch.setattr(journal, "_GATHER_S", 3_600)
+    bench.say("one")
+    await turns_of_the_loop()
+    bench.say("two")
+    await turns_of_the_loop()
+    assert bench.log.tried == 0
+    bench.journal.write(())  # whatever has to be in the log takes them along
+    assert len(bench.log.batches) == 1
+
+
+async def test_words_that_wait_for_each_other_are_written_when_the_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    loop = asyncio.get_running_loop()
+    later: list[tuple[float, Callable[[], None]]] = []
+    monkeypatch.setattr(journal, "_GATHER_S", 3_600)
+    monkeypatch.setattr(loop, "call_later", lambda delay_s, then: later.append((delay_s, then)))
+    bench.say("one")
+    await turns_of_the_loop()
+    bench.say("two")
+    ((delay_s, then),) = later  # one timer, however many words
+    assert (delay_s, bench.log.tried) == (3_600, 0)
+    then()
+    assert [event.data.get("messageDelta") for event in bench.events[4:]] == ["one", "two"]
+    assert len(bench.log.batches) == 1
 
 
 async def test_a_full_batch_tells_its_writer_to_flush_first() -> None:
