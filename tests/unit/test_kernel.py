@@ -78,3 +78,22 @@ async def test_once_stopped_it_takes_nothing_more(fds: list[int]) -> None:
 def test_without_the_kernel_s_help_threads_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "_kernel", None)
     assert type(best_crew(FileSystem())) is SyncCrew
+
+
+@needs_kernel
+async def test_a_signal_in_between_loses_no_answer(fds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    interruptions = 3
+    take = kernel._kernel.AsyncioContext._on_read_event
+
+    def interrupted(context: object) -> None:
+        nonlocal interruptions
+        if interruptions:
+            interruptions -= 1
+            raise SystemError(errno.EINTR, os.strerror(errno.EINTR))
+        take(context)
+
+    monkeypatch.setattr(kernel._kernel.AsyncioContext, "_on_read_event", interrupted)
+    crew = KernelCrew(FileSystem())
+    await asyncio.wait_for(crew.datasync(fds[0]), 10)
+    assert interruptions == 0
+    crew.stop()

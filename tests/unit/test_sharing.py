@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 
 import pytest
 
@@ -84,6 +85,27 @@ async def test_a_cancelled_caller_leaves_the_run_to_the_others() -> None:
     work.go.set()
     await other
     assert work.runs == 2
+
+
+async def test_work_that_cannot_begin_is_an_error_of_its_callers() -> None:
+    def refuse() -> Coroutine[object, object, None]:
+        raise OSError("closed")
+
+    shared = SharedRun(refuse, "work")
+    for _ in range(2):
+        with pytest.raises(OSError, match="closed"):
+            await shared()
+
+
+async def test_who_waits_for_a_run_that_is_cancelled_is_cancelled() -> None:
+    work = Work()
+    shared = SharedRun(work, "work")
+    waiting = asyncio.ensure_future(shared())
+    await turn_over()
+    assert shared._task is not None
+    shared._task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
 
 
 async def test_an_error_that_nobody_waits_for_any_more_is_no_complaint_of_the_loop() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import logging
 import os
 from collections.abc import Awaitable
@@ -63,7 +64,7 @@ class KernelCrew(SyncCrew):
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._let_go()
-            self._context = _kernel.AsyncioContext(_AT_ONCE, loop=loop)
+            self._context = _context_class()(_AT_ONCE, loop=loop)
             self._loop = loop
         return self._context
 
@@ -71,6 +72,21 @@ class KernelCrew(SyncCrew):
         if self._loop is not None and not self._loop.is_closed():
             self._context.close()
         self._loop = self._context = None
+
+
+@functools.cache
+def _context_class() -> Any:
+    class Context(_kernel.AsyncioContext):  # type: ignore[misc]  # untyped, and missing on other systems
+        """The library's queue, which loses no answer when a signal comes between."""
+
+        def _on_read_event(self) -> None:
+            try:
+                super()._on_read_event()
+            except SystemError as error:  # interrupted: what has ended meanwhile is still there to be taken
+                _logger.debug("the kernel's answers are asked for once more: %s", error)
+                self.loop.call_soon(self._on_read_event)
+
+    return Context
 
 
 def best_crew(fs: FileSystem) -> SyncCrew:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
+
+Waiter = asyncio.Future[None]
 
 
 class SharedRun:
@@ -18,22 +21,40 @@ class SharedRun:
     def __init__(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         self._work = work
         self._name = name
-        self._running: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._waiting: list[Waiter] = []  # for the run after this one, which began before they came
 
     async def __call__(self) -> None:
         """Wait until a run that began after this call has ended; raises what that run raised."""
-        running = self._running
-        if running is not None and not running.done():  # it began before, so it proves nothing to this caller
-            await asyncio.wait((running,))
-        if self._running is running:
-            self._running = asyncio.get_running_loop().create_task(self._work(), name=self._name)
-            self._running.add_done_callback(_seen)
-        running = self._running
-        if running is not None:
-            await asyncio.shield(running)
+        waiter: Waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        if self._task is None or self._task.done():
+            self._begin()
+        await waiter
+
+    def _begin(self) -> None:
+        waiters, self._waiting = self._waiting, []
+        try:
+            work = self._work()
+        except Exception as error:  # noqa: BLE001 - it is its waiters' to handle
+            _tell(waiters, error)
+            return
+        self._task = asyncio.get_running_loop().create_task(work, name=self._name)
+        self._task.add_done_callback(partial(self._ended, waiters))
+
+    def _ended(self, waiters: list[Waiter], task: asyncio.Task[None]) -> None:
+        _tell(waiters, asyncio.CancelledError() if task.cancelled() else task.exception())
+        if self._waiting:
+            self._begin()
 
 
-def _seen(task: asyncio.Task[None]) -> None:
-    """An error is its waiters' to handle; where all of them were cancelled, nobody is left to be told."""
-    if not task.cancelled():
-        task.exception()
+def _tell(waiters: list[Waiter], error: BaseException | None) -> None:
+    for waiter in waiters:
+        if waiter.done():  # its caller was cancelled
+            continue
+        if error is None:
+            waiter.set_result(None)
+        elif isinstance(error, asyncio.CancelledError):
+            waiter.cancel()
+        else:
+            waiter.set_exception(error)
