@@ -12,7 +12,7 @@ from typing import Final
 
 from zhin_host.clock import SessionId
 from zhin_host.config import Fsync
-from zhin_host.errors import SessionNotFound, StartupError, StorageUnavailable
+from zhin_host.errors import SessionNotFound, StorageUnavailable
 from zhin_host.ports import MARK_RUNNING, SessionLog
 from zhin_host.storage import names
 from zhin_host.storage.crew import SyncCrew
@@ -53,12 +53,7 @@ class FileHttpSessionPersistence:
         )  # marks that are "running" and synced: setting them again is free
 
     def start(self) -> None:
-        self._place.take()
-        try:
-            self._sweep_orphans()
-        except StorageUnavailable as error:
-            self._place.let_go()
-            raise StartupError(str(error)) from error
+        self._sweep_orphans(self._place.take())
 
     def stop(self) -> None:
         self._writer.shutdown()
@@ -80,10 +75,10 @@ class FileHttpSessionPersistence:
 
     def _sessions_with(self, suffix: str) -> set[SessionId]:
         try:
-            found = {names.session_of(name, suffix) for name in self._fs.names(self.directory)}
+            (found,) = names.sessions_of(self._fs.names(self.directory), suffix)
         except OSError as error:
             raise storage_error(error, "list the data directory") from error
-        return {session_id for session_id in found if session_id is not None}
+        return found
 
     def _mark_of(self, session_id: SessionId) -> str:
         """What the mark says; one that cannot be read counts as running."""
@@ -92,9 +87,10 @@ class FileHttpSessionPersistence:
         except (OSError, UnicodeDecodeError):
             return MARK_RUNNING
 
-    def _sweep_orphans(self) -> None:
+    def _sweep_orphans(self, found: list[str]) -> None:
         """A snapshot without its log is a cache of nothing, left by a deletion that was cut short."""
-        for session_id in self._sessions_with(names.SNAPSHOT) - self._sessions_with(names.LOG):
+        with_snapshot, with_log = names.sessions_of(found, names.SNAPSHOT, names.LOG)
+        for session_id in with_snapshot - with_log:
             self._fs.unlink_quietly(self._path(session_id, names.SNAPSHOT))
             _logger.warning("session %s: it has a snapshot and no log; the snapshot was removed", session_id)
 

@@ -114,8 +114,7 @@ class FileSystem:
 
     def names(self, directory: str) -> list[str]:
         """The names in a directory, in no order."""
-        with os.scandir(directory) as entries:
-            return [entry.name for entry in entries]
+        return os.listdir(directory)
 
     def mkdir(self, path: str) -> None:
         """A directory, 0700; its name is durable after its parent's sync."""

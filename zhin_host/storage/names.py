@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from zhin_host.clock import SessionId
@@ -16,6 +17,9 @@ TORN: Final = ".torn"
 _SESSION: Final = r"ses_[0-9a-hjkmnp-tv-z]{26}"  # `ses_` and a lower-case ULID (contract section 3)
 _SESSION_ID: Final = re.compile(_SESSION)
 _FILE: Final = re.compile(rf"({_SESSION})(\.ndjson|\.json|\.open|\.torn)")
+_KINDS: Final = {
+    suffix: re.compile(rf"\0({_SESSION}){re.escape(suffix)}(?=\0)") for suffix in (LOG, SNAPSHOT, MARK, TORN)
+}
 _HIDDEN: Final = re.compile(r"\.lock|\.holder|\.tmp-[A-Za-z0-9_-]+")
 
 
@@ -30,10 +34,10 @@ def checked(session_id: str) -> str:
     return session_id
 
 
-def session_of(name: str, suffix: str) -> SessionId | None:
-    """The session whose file of that kind this is; None for everybody else's."""
-    match = _FILE.fullmatch(name)
-    return SessionId(match[1]) if match is not None and match[2] == suffix else None
+def sessions_of(names: Iterable[str], *suffixes: str) -> list[set[SessionId]]:
+    """For each suffix the sessions that have a file of that kind among the names, which may be very many."""
+    text = "\0".join(("", *names, ""))  # no name holds a NUL, so one search finds all of a kind
+    return [set(map(SessionId, _KINDS[suffix].findall(text))) for suffix in suffixes]
 
 
 def is_ours(name: str) -> bool:

@@ -33,8 +33,11 @@ class Place:
         self._fs = fs
         self._unlock: Callable[[], None] | None = None
 
-    def take(self) -> None:
+    def take(self) -> list[str]:
         """Make the directory, check it, lock it, say who holds it, sweep temporary files.
+
+        Returns:
+            The names in it.
 
         Raises:
             StartupError: It cannot be used; the sentence names path, user and remedy.
@@ -50,7 +53,7 @@ class Place:
             self._tighten()
             self._fs.replace(self.directory, HOLDER_NAME, _holder(), is_synced=False)
             self.check_writable()
-            self._sweep()
+            return self._sweep()
         except (OSError, StorageUnavailable) as error:
             self.let_go()
             raise StartupError(self._refusal(error)) from error
@@ -159,12 +162,14 @@ class Place:
         self._fs.chmod(self.directory, 0o700)
         _logger.warning("%s had mode %03o and has 700 now", self.directory, mode)
 
-    def _sweep(self) -> None:
-        """Remove what an interrupted write left: nobody writes it any more, we hold the lock."""
-        for name in self._fs.names(self.directory):
+    def _sweep(self) -> list[str]:
+        """Remove what an interrupted write left: nobody writes it any more, we hold the lock. All names there were."""
+        names = self._fs.names(self.directory)
+        for name in names:
             if name.startswith(TEMPORARY_PREFIX):
                 self._fs.unlink_quietly(self.path(name))
                 _logger.info("removed the stale temporary file %s", name)
+        return names
 
     def _refusal(self, error: Exception) -> str:
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
