@@ -1,0 +1,110 @@
+"""Limits: what the machine gives without a host; they are taken again beside the figures that are ratios to them."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+
+from tests.bench import disk
+from tests.bench.bench import Bench, Hosted, shared
+from tests.bench.calls import Refused
+from tests.bench.client import Connection
+
+NAME = "limits"
+
+
+async def hellos(limits: Hosted, connections: list[Connection], count: int) -> float:
+    """POSTs a second of request.json() and JSONResponse, of all clients together."""
+    request = limits.caller.post("/hello", {"message": "20"})
+
+    async def hello(connection: Connection) -> None:
+        body = await connection.call(request)
+        if connection.status != 200:
+            raise Refused(connection.status, body)
+
+    began_s = time.perf_counter()
+    await shared(connections, count, hello)
+    return count / (time.perf_counter() - began_s)
+
+
+async def lines(limits: Hosted, connection: Connection, count: int) -> float:
+    """Lines a second of a StreamingResponse whose chunks are a line each."""
+    began_s = time.perf_counter()
+    body = await connection.call(limits.caller.get(f"/lines?count={count}"))
+    took_s = time.perf_counter() - began_s
+    if connection.status != 200 or body.count(b"\n") != count:
+        raise Refused(connection.status, body)
+    return count / took_s
+
+
+async def file(limits: Hosted, connection: Connection, size_bytes: int) -> float:
+    """MB a second of a FileResponse of a file of that size."""
+    began_s = time.perf_counter()
+    body = await connection.call(limits.caller.get("/file"))
+    took_s = time.perf_counter() - began_s
+    if connection.status != 200 or len(body) != size_bytes:
+        raise Refused(connection.status, body)
+    return size_bytes / took_s / 1e6
+
+
+async def measure(bench: Bench) -> None:
+    """Every limit by itself."""
+    sizes, folder = bench.sizes, bench.folder / "disk"
+    folder.mkdir()
+    large = bench.folder / "large"
+    large.write_bytes(disk.BLOCK * (sizes.replay_events // 20))
+    async with bench.limits(large) as ours, bench.limits(large, is_stock=True) as stock:
+        connections = await ours.connections(sizes.clients)
+        strangers = await stock.connections(sizes.clients)
+        await hellos(ours, connections, sizes.hellos // 4)
+        await hellos(stock, strangers, sizes.hellos // 4)
+        found = [
+            (
+                await hellos(ours, connections, sizes.hellos),
+                await hellos(stock, strangers, sizes.hellos),
+                await lines(ours, connections[0], sizes.lines),
+                await lines(stock, strangers[0], sizes.lines),
+                await file(ours, connections[0], large.stat().st_size),
+            )
+            for _ in range(sizes.runs)
+        ]
+    posts, chunks = f"{sizes.hellos:,} POSTs, {sizes.clients} clients", f"{sizes.lines:,} lines"
+    for (what, unit, size), values in zip(
+        (
+            ("hello", "1/s", posts),
+            ("hello, stock uvicorn", "1/s", posts),
+            ("a line a chunk", "lines/s", chunks),
+            ("a line a chunk, stock uvicorn", "lines/s", chunks),
+            ("FileResponse", "MB/s", f"{large.stat().st_size / 1e6:,.0f} MB"),
+        ),
+        zip(*found, strict=True),
+        strict=True,
+    ):
+        bench.add(NAME, what, values, unit=unit, size=size)
+    _disk(bench, folder)
+
+
+def _disk(bench: Bench, folder: Path) -> None:
+    sizes = bench.sizes
+    found = [
+        (
+            disk.appends(folder, sizes.disk_s),
+            *disk.creations(folder, sizes.files),
+            statistics.median(disk.syncs(folder, sizes.disk_s)),
+            disk.threaded_syncs(folder, sizes.disk_s, 8),
+            disk.whole_syncs(folder, sizes.disk_s),
+        )
+        for _ in range(sizes.runs)
+    ]
+    by_kind = zip(*found, strict=True)
+    for_s = f"for {sizes.disk_s:g} s"
+    for what, unit, size in (
+        ("O_APPEND write of 4 KiB", "1/s", for_s),
+        ("create a file", "µs", f"{sizes.files:,} files"),
+        ("unlink a file", "µs", f"{sizes.files // 10:,} files"),
+        ("fdatasync, 1 thread", "ms", for_s),
+        ("fdatasync, 8 threads", "1/s", for_s),
+        ("syncfs", "ms", for_s),
+    ):
+        bench.add(NAME, what, next(by_kind), unit=unit, size=size)
