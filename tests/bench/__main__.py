@@ -22,6 +22,7 @@ from tests.bench import report, sizes
 from tests.bench.bench import ROOT, Bench
 from tests.bench.figures import FIGURES, take
 from tests.bench.verdicts import judge
+from zhin_host.server import raise_descriptor_limit
 
 
 def _names(_context: click.Context, _parameter: click.Parameter, given: str | None) -> list[str]:
@@ -69,7 +70,7 @@ def _shown(total: int) -> Iterator[tuple[Callable[[str], None], Callable[[str], 
 @click.option(
     "--clean",
     is_flag=True,
-    help="Remove the temporary folder at the end. On ext4 files are then made slowly for minutes: the next run shows it.",
+    help="Remove the temporary folder at the end; on ext4 new files are then slow for minutes.",
 )
 @click.option(
     "--json", "json_file", type=click.File("wb"), help="Write everything to this file; - is stdout."
@@ -92,6 +93,7 @@ def main(
             f"{data_dir} is not empty; nothing of it would be deleted, so name another one."
         )
     began_s = time.perf_counter()
+    raise_descriptor_limit()  # for a connection of each subscriber
     folder = data_dir or Path(tempfile.mkdtemp(prefix="bench-", dir=ROOT / "data"))
     click.echo(f"Working in {folder}.", err=True)
     with _shown(len(names) + 1) as (say, done):
@@ -104,7 +106,7 @@ def main(
     took_s = time.perf_counter() - began_s
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(report.table(bench.rows, f"zhin_host, {'quick' if quick else 'full'}: {took_s:.0f} s"))
-    for line in judged:
+    for line in (*bench.notes, *judged):
         console.print(line, markup=False)
     if json_file is not None:
         document = report.document(bench, is_quick=quick, took_s=took_s, judged=judged)

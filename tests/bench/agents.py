@@ -33,3 +33,7 @@ async def clock() -> int:
 async def asking(turn: Turn) -> None:
     """Call a tool that waits for a person."""
     await turn.call_tool(clock)
+
+
+both = {"tight": tight, "asking": asking}
+"""For a directory that has sessions of either."""

@@ -46,6 +46,7 @@ class Bench:
     Attributes:
         rows: What was measured, in order.
         wrong: What must not be: readers' bytes that differ, refused requests, faults of the audit. One a line.
+        notes: What a reader of the table should know; no fault.
         directories: Data directories that the audit has to pass at the end.
     """
 
@@ -54,6 +55,7 @@ class Bench:
     say: Callable[[str], None] = lambda _: None
     rows: list[Row] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     directories: list[Path] = field(default_factory=list)
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
 

@@ -88,17 +88,21 @@ def whole_syncs(folder: Path, seconds: float) -> float:
     return 1000 * statistics.median(took_s)
 
 
-def creations(folder: Path, count: int) -> tuple[float, float]:
-    """How long the creation of an empty file takes and the unlinking of one, µs: the medians.
+def creations(folder: Path, count: int) -> float:
+    """How long the creation of an empty file takes, µs: the median. The files stay.
 
-    Few are unlinked: on ext4, creating files just after many unlinks can cost fifty times more for minutes.
+    On ext4, creating files just after many unlinks can cost fifty times more for minutes: this shows it.
     """
-    paths = [folder / f"made-{next(_names)}" for _ in range(count)]
+    return 1e6 * statistics.median(_made_in_s(folder)[1] for _ in range(count))
 
-    def create(path: Path) -> None:
-        os.close(os.open(path, _APPENDING | os.O_EXCL, 0o600))
 
-    made = iter(paths)
-    created_s = [_timed(0, lambda: create(next(made)))[0] for _ in paths]
-    unlinked_s = [_timed(0, paths[at].unlink)[0] for at in range(max(1, count // 10))]
-    return 1e6 * statistics.median(created_s), 1e6 * statistics.median(unlinked_s)
+def removals(folder: Path, count: int) -> float:
+    """How long the unlinking of an empty file takes, µs: the median. Few should be, see `creations`."""
+    paths = [_made_in_s(folder)[0] for _ in range(count)]
+    return 1e6 * statistics.median(_timed(0, path.unlink)[0] for path in paths)
+
+
+def _made_in_s(folder: Path) -> tuple[Path, float]:
+    path = folder / f"made-{next(_names)}"
+    took_s = _timed(0, lambda: os.close(os.open(path, _APPENDING | os.O_EXCL, 0o600)))[0]
+    return path, took_s

@@ -7,7 +7,7 @@ import gc
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from tests.bench import append, limits, streams, turns
+from tests.bench import append, approvals, followups, limits, memory, replays, startups, streams, turns
 from tests.bench.bench import Bench
 
 TIMEOUT_S: Final = 600.0
@@ -19,6 +19,11 @@ FIGURES: Final[dict[str, Callable[[Bench], Awaitable[None]]]] = {
     turns.LONE: turns.measure_lone,
     streams.TIGHT: streams.measure_tight,
     streams.YIELDING: streams.measure_yielding,
+    replays.NAME: replays.measure,
+    followups.NAME: followups.measure,
+    startups.NAME: startups.measure,
+    memory.NAME: memory.measure,
+    approvals.NAME: approvals.measure,
     turns.FSYNC: turns.measure_fsync,
     append.NAME: append.measure,
 }

@@ -59,6 +59,7 @@ def document(bench: Bench, *, is_quick: bool, took_s: float, judged: list[str]) 
         "tookSeconds": round(took_s, 1),
         "sizes": dataclasses.asdict(bench.sizes),
         "rows": [row.to_json() for row in bench.rows],
+        "notes": bench.notes,
         "judged": judged,
         "wrong": bench.wrong,
     }

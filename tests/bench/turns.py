@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 import time
 
@@ -42,12 +43,20 @@ async def measure_many(bench: Bench) -> None:
         await limits.hellos(plain, greeters, sizes.hellos // 4)
         await limits.hellos(stock, strangers, sizes.hellos // 4)
         await many(bench, hosted, connections, sizes.turns // 4)
-        of_stock, found, figures = await bench.rounds(
+        folder = bench.folder / "turns-disk"
+        await asyncio.to_thread(folder.mkdir)
+
+        async def creation() -> float:
+            return disk.creations(folder, sizes.files // 4)
+
+        creations, of_stock, found, figures = await bench.rounds(
+            creation,
             lambda: limits.hellos(stock, strangers, sizes.hellos),
             lambda: limits.hellos(plain, greeters, sizes.hellos),
             lambda: many(bench, hosted, connections, sizes.turns),
         )
     size = f"{sizes.turns:,} turns of {sizes.turn_chunks} chunks, {sizes.clients} clients"
+    bench.add(MANY, "create a file, beside them", creations, unit="µs", size=f"{sizes.files // 4:,} files")
     bench.add(MANY, "hello, beside them", found, unit="1/s", size=f"{sizes.hellos:,} POSTs")
     bench.add(MANY, "short turns", figures, unit="turns/s", size=size)
     bench.add(MANY, "short turns ÷ hello", ratios(figures, found), target=at_least(0.12, 0.16), size=size)

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from tests.bench.bench import Bench
@@ -17,29 +17,38 @@ _FAULTS_SHOWN = 5
 
 def judge(bench: Bench) -> list[str]:
     """Audit every data directory, a sample of a large one, two at a time; a sentence each. Faults go to `wrong`."""
-    with ThreadPoolExecutor(2) as pool:
-        done = list(pool.map(lambda path: _judge(path, bench.sizes.audited), bench.directories))
-    for _, faults in done:
-        bench.wrong += faults
-    return [sentence for sentence, _ in done]
-
-
-def _judge(data_dir: Path, most: int) -> tuple[str, list[str]]:
-    """What was looked at, and what was wrong with it."""
-    logs = sorted(data_dir.glob("*.ndjson"))
-    every = -(-len(logs) // most)
-    marked = {path.stem for path in data_dir.glob("*.open")}
-    chosen = [path.stem for at, path in enumerate(logs) if at % every == 0]
-    chosen += [stem for stem in sorted(marked)[:most] if stem not in chosen]
-    is_all = every == 1
-    faults = _audit(data_dir, [] if is_all else chosen)
     program = os.environ.get("ZHIN_REFEREE")
-    if program is not None and logs:
-        faults += _referee(program, data_dir if is_all else _sample(data_dir, chosen))
-    who = "audit" if program is None else "audit and referee"
-    count = f"all {len(logs):,}" if is_all else f"{len(chosen):,} of {len(logs):,}"
-    found = "no fault" if not faults else f"{len(faults)} faults"
-    return f"{data_dir.name}: {who} of {count} sessions, {found}", faults[:_FAULTS_SHOWN]
+    with ThreadPoolExecutor(2) as pool:
+        todo: list[tuple[str, Future[list[str]]]] = []
+        for data_dir in bench.directories:
+            chosen, count = _choose(data_dir, bench.sizes.audited, bench.sizes.audited_bytes)
+            is_all = len(chosen) == count
+            which = f"all {count:,}" if is_all else f"{len(chosen):,} of {count:,}"
+            work = pool.submit(_audit, data_dir, [] if is_all else chosen)
+            todo.append((f"audit of {data_dir.name}: {which} sessions", work))
+            if program is not None and count:
+                place = data_dir if is_all else _sample(data_dir, chosen)
+                work = pool.submit(_referee, program, place)
+                todo.append((f"referee on {data_dir.name}: {which} sessions", work))
+    told = []
+    for what, work in todo:
+        faults = work.result()
+        told.append(f"{what}, {len(faults) or 'no'} faults")
+        bench.wrong += faults[:_FAULTS_SHOWN]
+    return told
+
+
+def _choose(data_dir: Path, most: int, bytes_max: int) -> tuple[list[str], int]:
+    """Sessions to look at: the one with the largest log, and others evenly; and how many there are."""
+    sizes = {path.stem: path.stat().st_size for path in data_dir.glob("*.ndjson")}
+    names = sorted(sizes)
+    largest = max(names, key=sizes.__getitem__, default="")
+    chosen, left_bytes = names[:0], bytes_max
+    for name in names[:: -(-len(names) // most) or 1]:
+        left_bytes -= 0 if name == largest else sizes[name]
+        if left_bytes >= 0:
+            chosen.append(name)
+    return ([largest, *chosen] if largest and largest not in chosen else chosen), len(names)
 
 
 def _audit(data_dir: Path, session_ids: list[str]) -> list[str]:
