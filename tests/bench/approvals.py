@@ -18,8 +18,7 @@ NAME = "input"
 async def measure(bench: Bench) -> None:
     """From the POST of the answer to the tool's first line; both read the machine's one monotonic clock."""
     count, p50_ms = bench.sizes.approvals, []
-    async with bench.host("input", "asking") as hosted:
-        [connection] = await hosted.connections(1)
+    async with bench.host("input", "asking") as hosted, hosted.connected(1) as [connection]:
         for _ in range(count // 4):
             await _answer(bench, hosted, connection)
         for run in range(bench.sizes.runs):

@@ -29,9 +29,15 @@ class Hosted:
     data_dir: Path
     caller: Caller
 
-    async def connections(self, count: int) -> list[Connection]:
-        """So many connections to it; closed with the process."""
-        return [await connect(self.server.port) for _ in range(count)]
+    @asynccontextmanager
+    async def connected(self, count: int) -> AsyncIterator[list[Connection]]:
+        """So many connections to it; made anew for each run, since servers close those that are idle for long."""
+        connections = [await connect(self.server.port) for _ in range(count)]
+        try:
+            yield connections
+        finally:
+            for connection in connections:
+                connection.close()
 
 
 @dataclass(slots=True)
@@ -58,6 +64,8 @@ class Bench:
     notes: list[str] = field(default_factory=list)
     directories: list[Path] = field(default_factory=list)
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    _tight: Hosted | None = None
+    _plain: dict[bool, Hosted] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -102,23 +110,43 @@ class Bench:
             agent: A function of tests.bench.agents.
             flags: More of those of `zhin-host serve`.
         """
+        hosted = self._start_host(name, agent, *flags)
+        try:
+            yield hosted
+        finally:
+            self._stop_host(hosted)
+
+    def tight_host(self) -> Hosted:
+        """The host of those figures that share one, its agent tight; `close` stops it."""
+        if self._tight is None:
+            self._tight = self._start_host("tight", "tight")
+        return self._tight
+
+    def plain(self, *, is_stock: bool = False) -> Hosted:
+        """The server of the limits; `close` stops it. Stock: on uvicorn as it comes, not as the host runs it."""
+        if is_stock not in self._plain:
+            server = Server(limits_command(self.folder, is_stock=is_stock), self.errors, ROOT)
+            self._plain[is_stock] = Hosted(server, self.folder, Caller(self.token))
+        return self._plain[is_stock]
+
+    def close(self) -> None:
+        """Stop the servers that are still there."""
+        if self._tight is not None:
+            self._stop_host(self._tight)
+            self._tight = None
+        while self._plain:
+            self._plain.popitem()[1].server.stop()
+
+    def _start_host(self, name: str, agent: str, *flags: str) -> Hosted:
         data_dir = self.data_dir(name)
         command = host_command(f"tests.bench.agents:{agent}", data_dir, self.token_file, *flags)
-        server = Server(command, self.errors, ROOT)
-        try:
-            yield Hosted(server, data_dir, Caller(self.token))
-        finally:
-            if (code := server.stop()) != 0:
-                self.wrong.append(f"the host on {name} ended with code {code}; its log is {self.errors}")
+        return Hosted(Server(command, self.errors, ROOT), data_dir, Caller(self.token))
 
-    @asynccontextmanager
-    async def limits(self, file: Path | None = None, *, is_stock: bool = False) -> AsyncIterator[Hosted]:
-        """The server of the limits; `file` is what its /file sends. Stock: on uvicorn as it comes."""
-        server = Server(limits_command(file or self.token_file, is_stock=is_stock), self.errors, ROOT)
-        try:
-            yield Hosted(server, self.folder, Caller(self.token))
-        finally:
-            server.stop()
+    def _stop_host(self, hosted: Hosted) -> None:
+        if (code := hosted.server.stop()) != 0:
+            self.wrong.append(
+                f"the host on {hosted.data_dir.name} ended with code {code}; its log is {self.errors}"
+            )
 
     def compare(self, data_dir: Path, readings: Sequence[Reading]) -> None:
         """Hold what readers got against the files; blank lines are heartbeats."""

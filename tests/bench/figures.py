@@ -17,6 +17,7 @@ FIGURES: Final[dict[str, Callable[[Bench], Awaitable[None]]]] = {
     limits.NAME: limits.measure,
     turns.MANY: turns.measure_many,
     turns.LONE: turns.measure_lone,
+    turns.FSYNC: turns.measure_fsync,
     streams.TIGHT: streams.measure_tight,
     streams.YIELDING: streams.measure_yielding,
     replays.NAME: replays.measure,
@@ -24,7 +25,6 @@ FIGURES: Final[dict[str, Callable[[Bench], Awaitable[None]]]] = {
     startups.NAME: startups.measure,
     memory.NAME: memory.measure,
     approvals.NAME: approvals.measure,
-    turns.FSYNC: turns.measure_fsync,
     append.NAME: append.measure,
 }
 
@@ -50,3 +50,4 @@ async def take(bench: Bench, names: Sequence[str], done: Callable[[str], None]) 
             done(name)
     finally:
         gc.enable()
+        bench.close()

@@ -40,8 +40,7 @@ async def measure(bench: Bench) -> None:
     sizes = bench.sizes
     growth, share, p50_ms = [], [], []
     for _ in range(sizes.followups_runs):
-        async with bench.host("followups", "tight") as hosted:
-            [connection] = await hosted.connections(1)
+        async with bench.host("followups", "tight") as hosted, hosted.connected(1) as [connection]:
             for _ in range(min(_WARM_UP, sizes.followups)):
                 await turn(connection, hosted.caller, _CHUNKS)
             session_id, took_ms, written = await _follow_up(bench, hosted, connection)

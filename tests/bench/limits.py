@@ -15,35 +15,39 @@ NAME = "limits"
 _SLOW_CREATION_US = 120.0  # some 20 to 40 are usual
 
 
-async def hellos(limits: Hosted, connections: list[Connection], count: int) -> float:
+async def hellos(plain: Hosted, clients: int, count: int) -> float:
     """POSTs a second of request.json() and JSONResponse, of all clients together."""
-    request = limits.caller.post("/hello", {"message": "20"})
+    request = plain.caller.post("/hello", {"message": "20"})
 
     async def hello(connection: Connection) -> None:
         body = await connection.call(request)
         if connection.status != 200:
             raise Refused(connection.status, body)
 
-    began_s = time.perf_counter()
-    await shared(connections, count, hello)
-    return count / (time.perf_counter() - began_s)
+    async with plain.connected(clients) as connections:
+        began_s = time.perf_counter()
+        await shared(connections, count, hello)
+        return count / (time.perf_counter() - began_s)
 
 
-async def lines(limits: Hosted, connection: Connection, count: int) -> float:
+async def lines(plain: Hosted, count: int) -> float:
     """Lines a second of a StreamingResponse whose chunks are a line each."""
-    began_s = time.perf_counter()
-    body = await connection.call(limits.caller.get(f"/lines?count={count}"))
-    took_s = time.perf_counter() - began_s
+    async with plain.connected(1) as [connection]:
+        began_s = time.perf_counter()
+        body = await connection.call(plain.caller.get(f"/lines?count={count}"))
+        took_s = time.perf_counter() - began_s
     if connection.status != 200 or body.count(b"\n") != count:
         raise Refused(connection.status, body)
     return count / took_s
 
 
-async def file(limits: Hosted, connection: Connection, size_bytes: int) -> float:
-    """MB a second of a FileResponse of a file of that size."""
-    began_s = time.perf_counter()
-    body = await connection.call(limits.caller.get("/file"))
-    took_s = time.perf_counter() - began_s
+async def file(plain: Hosted, path: Path) -> float:
+    """MB a second of a FileResponse of a file of the bench's folder."""
+    name, size_bytes = path.relative_to(plain.data_dir), path.stat().st_size  # noqa: ASYNC240
+    async with plain.connected(1) as [connection]:
+        began_s = time.perf_counter()
+        body = await connection.call(plain.caller.get(f"/file/{name}"))
+        took_s = time.perf_counter() - began_s
     if connection.status != 200 or len(body) != size_bytes:
         raise Refused(connection.status, body)
     return size_bytes / took_s / 1e6
@@ -55,21 +59,20 @@ async def measure(bench: Bench) -> None:
     folder.mkdir()
     large = bench.folder / "large"
     large.write_bytes(disk.BLOCK * (sizes.replay_events // 20))
-    async with bench.limits(large) as ours, bench.limits(large, is_stock=True) as stock:
-        connections = await ours.connections(sizes.clients)
-        strangers = await stock.connections(sizes.clients)
-        await hellos(ours, connections, sizes.hellos // 4)
-        await hellos(stock, strangers, sizes.hellos // 4)
-        found = [
-            (
-                await hellos(ours, connections, sizes.hellos),
-                await hellos(stock, strangers, sizes.hellos),
-                await lines(ours, connections[0], sizes.lines),
-                await lines(stock, strangers[0], sizes.lines),
-                await file(ours, connections[0], large.stat().st_size),
-            )
-            for _ in range(sizes.runs)
-        ]
+    ours, stock = bench.plain(), bench.plain(is_stock=True)
+    for plain in (ours, stock):
+        await hellos(plain, sizes.clients, sizes.hellos // 4)
+        await lines(plain, sizes.lines // 4)
+    found = [
+        (
+            await hellos(ours, sizes.clients, sizes.hellos),
+            await hellos(stock, sizes.clients, sizes.hellos),
+            await lines(ours, sizes.lines),
+            await lines(stock, sizes.lines),
+            await file(ours, large),
+        )
+        for _ in range(sizes.runs)
+    ]
     posts, chunks = f"{sizes.hellos:,} POSTs, {sizes.clients} clients", f"{sizes.lines:,} lines"
     for (what, unit, size), values in zip(
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from functools import partial
 from pathlib import Path
 
 from tests.bench.bench import Bench, Hosted, shared
@@ -16,55 +17,56 @@ NAME = "memory"
 _CHUNKS = "1"
 _PASS_MOST_S = 240.0  # what passing may take; the row says how many came through
 _LEAVE_TIMEOUT_S = 120.0
+_WAVE = 500
 _KEPT = 1_000  # readings that are held against the files
 
 
 async def measure(bench: Bench) -> None:
     """Resident memory over what it was, one run each: the allocator does not give back what it once took."""
-    await _passing(bench)
-    await _subscribing(bench)
+    async with bench.host("passed", "tight") as hosted:
+        await _passing(bench, hosted)
+        await _subscribing(bench, hosted)
     await _parking(bench)
 
 
-async def _passing(bench: Bench) -> None:
+async def _passing(bench: Bench, hosted: Hosted) -> None:
     sizes, readings, passed = bench.sizes, list[Reading](), 0
-    async with bench.host("passed", "tight") as hosted:
-        connections, before = await hosted.connections(sizes.clients), hosted.server.rss_bytes
-        end_s = time.perf_counter() + _PASS_MOST_S
+    before, end_s = hosted.server.rss_bytes, time.perf_counter() + _PASS_MOST_S
 
-        async def one(connection: Connection) -> None:
-            nonlocal passed
-            if time.perf_counter() > end_s:
-                return
-            reading = await turn(connection, hosted.caller, _CHUNKS)
-            passed += 1
-            if len(readings) < _KEPT:
-                readings.append(reading)
-            if passed % 1000 == 0:
-                bench.say(f"{passed:,} of {sizes.passed:,} sessions passed")
+    async def one(connection: Connection) -> None:
+        nonlocal passed
+        if time.perf_counter() > end_s:
+            return
+        reading = await turn(connection, hosted.caller, _CHUNKS)
+        passed += 1
+        if len(readings) < _KEPT:
+            readings.append(reading)
+        if passed % 1000 == 0:
+            bench.say(f"{passed:,} of {sizes.passed:,} sessions passed")
 
+    async with hosted.connected(sizes.clients) as connections:
         await shared(connections, sizes.passed, one)
-        await asyncio.sleep(bench.sizes.settle_s)
+        await asyncio.sleep(sizes.settle_s)
         over = hosted.server.rss_bytes - before
-        bench.compare(hosted.data_dir, readings)
+    bench.compare(hosted.data_dir, readings)
     size = f"{passed:,} sessions of {_CHUNKS} chunk, over {before / 2**20:.0f} MiB at the start"
     bench.add(NAME, "sessions passed through", [over / 2**20], unit="MiB", target=below(64), size=size)
 
 
-async def _subscribing(bench: Bench) -> None:
-    count = bench.sizes.subscribers
+async def _subscribing(bench: Bench, hosted: Hosted) -> None:
+    count, settle_s = bench.sizes.subscribers, bench.sizes.settle_s
     bench.say(f"{count:,} idle subscribers")
-    async with bench.host("subscribers", "tight") as hosted:
-        [connection] = await hosted.connections(1)
+    async with hosted.connected(1) as [connection]:
         reading = await turn(connection, hosted.caller, _CHUNKS)
         request = hosted.caller.stream(reading.session_id, until="never")
         await connection.open(request)
-        await asyncio.sleep(bench.sizes.settle_s)
+        await asyncio.sleep(settle_s)
         before = hosted.server.rss_bytes
-        for reader in await hosted.connections(count):
-            await reader.open(request)
-        await asyncio.sleep(bench.sizes.settle_s)
-        each = (hosted.server.rss_bytes - before) / count / 1024
+        async with hosted.connected(count) as readers:
+            for reader in readers:
+                await reader.open(request)
+            await asyncio.sleep(settle_s)
+            each = (hosted.server.rss_bytes - before) / count / 1024
     size = f"{count:,} subscribers of a session at rest"
     bench.add(NAME, "an idle subscriber", [each], unit="KiB", target=below(24), size=size)
 
@@ -73,22 +75,22 @@ async def _parking(bench: Bench) -> None:
     """The first half of them grows the process; what the second half adds is theirs."""
     count = bench.sizes.parked_left
     async with bench.host("parked", "asking", "--parked-s", "0.5", "--idle-s", "0.5") as hosted:
-        connections = await hosted.connections(bench.sizes.clients)
-        await _park(bench, hosted, connections, count)
+        await _park(bench, hosted, count)
         before = hosted.server.rss_bytes
-        await _park(bench, hosted, connections, count)
+        await _park(bench, hosted, count)
         each = (hosted.server.rss_bytes - before) / count / 1024
     size = f"{count:,} that left memory, after {count:,}"
     bench.add(NAME, "a parked session", [each], unit="KiB", target=below(2), size=size)
 
 
-async def _park(bench: Bench, hosted: Hosted, connections: list[Connection], count: int) -> None:
+async def _park(bench: Bench, hosted: Hosted, count: int) -> None:
     """Park so many sessions, in waves that each leave memory before the next one comes."""
     todo = count
     while todo:
-        wave = min(todo, 250)
+        wave = min(todo, _WAVE)
         bench.say(f"parking, {todo:,} to go")
-        await shared(connections, wave, lambda connection: _one(hosted, connection))
+        async with hosted.connected(bench.sizes.clients) as connections:
+            await shared(connections, wave, partial(_one, hosted))
         todo -= wave
         await _until_left(hosted.data_dir)
     await asyncio.sleep(bench.sizes.settle_s)

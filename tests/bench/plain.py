@@ -1,4 +1,4 @@
-"""The server of the limits: what Starlette alone does. `python -m tests.bench.plain ours|stock FILE`.
+"""The server of the limits: what Starlette alone does. `python -m tests.bench.plain ours|stock FOLDER`.
 
 `ours` is uvicorn as the host runs it, whose connections gather small writes; `stock` is uvicorn as it comes.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 
 import uvicorn
 from starlette.applications import Starlette
@@ -45,9 +46,9 @@ async def _lines(count: int) -> AsyncIterator[bytes]:
         yield one
 
 
-async def file(_request: Request) -> Response:
-    """A large file."""
-    return FileResponse(_FILE)
+async def file(request: Request) -> Response:
+    """A file of the folder."""
+    return FileResponse(_FOLDER / request.path_params["name"])
 
 
 def _announce(addresses: Sequence[server.Address]) -> None:
@@ -63,7 +64,7 @@ _ANSWER = {
     "turnId": new_turn_id(_CLOCK),
     "startIndex": 0,
 }
-_FILE = sys.argv[-1]
+_FOLDER = Path(sys.argv[-1])
 
 
 def _serve(app: Starlette, *, is_stock: bool) -> None:
@@ -79,5 +80,9 @@ def _serve(app: Starlette, *, is_stock: bool) -> None:
 
 
 if __name__ == "__main__":
-    routes = [Route("/hello", hello, methods=["POST"]), Route("/lines", lines), Route("/file", file)]
+    routes = [
+        Route("/hello", hello, methods=["POST"]),
+        Route("/lines", lines),
+        Route("/file/{name:path}", file),
+    ]
     _serve(Starlette(routes=routes), is_stock=sys.argv[1] == "stock")

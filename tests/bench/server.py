@@ -88,9 +88,9 @@ def host_command(agent: str, data_dir: Path, token_file: Path, *flags: str) -> l
     return [command, "serve", "--port", "0", *given, *flags]
 
 
-def limits_command(file: Path, *, is_stock: bool) -> list[str]:
-    """The server of the limits, of the file that it is to send; on uvicorn as it comes, or as the host runs it."""
-    return [sys.executable, "-m", "tests.bench.plain", "stock" if is_stock else "ours", str(file)]
+def limits_command(folder: Path, *, is_stock: bool) -> list[str]:
+    """The server of the limits, and of the files of a folder; on uvicorn as it comes, or as the host runs it."""
+    return [sys.executable, "-m", "tests.bench.plain", "stock" if is_stock else "ours", str(folder)]
 
 
 def environment() -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
+from functools import partial
 
 from tests.bench import disk, limits
 from tests.bench.bench import Bench, Hosted, shared
@@ -15,46 +16,39 @@ from tests.bench.rows import at_least, below, percentile, ratios
 MANY, LONE, FSYNC = "turns", "latency", "fsync"
 
 
-async def many(bench: Bench, hosted: Hosted, connections: list[Connection], count: int) -> float:
-    """Turns a second of all connections together; each in a new session, POST and stream to the boundary."""
+async def many(bench: Bench, hosted: Hosted, count: int) -> float:
+    """Turns a second of all clients together; each in a new session, POST and stream to the boundary."""
     message, readings = str(bench.sizes.turn_chunks), list[Reading]()
 
     async def one(connection: Connection) -> None:
         readings.append(await turn(connection, hosted.caller, message))
 
-    began_s = time.perf_counter()
-    await shared(connections, count, one)
-    took_s = time.perf_counter() - began_s
+    async with hosted.connected(bench.sizes.clients) as connections:
+        began_s = time.perf_counter()
+        await shared(connections, count, one)
+        took_s = time.perf_counter() - began_s
     bench.compare(hosted.data_dir, readings)
     return count / took_s
 
 
 async def measure_many(bench: Bench) -> None:
     """Short turns of many clients, over hello."""
-    sizes = bench.sizes
-    async with (
-        bench.limits() as plain,
-        bench.limits(is_stock=True) as stock,
-        bench.host("turns", "tight") as hosted,
-    ):
-        greeters = await plain.connections(sizes.clients)
-        strangers = await stock.connections(sizes.clients)
-        connections = await hosted.connections(sizes.clients)
-        await limits.hellos(plain, greeters, sizes.hellos // 4)
-        await limits.hellos(stock, strangers, sizes.hellos // 4)
-        await many(bench, hosted, connections, sizes.turns // 4)
-        folder = bench.folder / "turns-disk"
-        await asyncio.to_thread(folder.mkdir)
+    sizes, folder = bench.sizes, bench.folder / "turns-disk"
+    await asyncio.to_thread(folder.mkdir)
+    plain, stock, hosted = bench.plain(), bench.plain(is_stock=True), bench.tight_host()
+    await limits.hellos(plain, sizes.clients, sizes.hellos // 4)
+    await limits.hellos(stock, sizes.clients, sizes.hellos // 4)
+    await many(bench, hosted, sizes.turns // 4)
 
-        async def creation() -> float:
-            return disk.creations(folder, sizes.files // 4)
+    async def creation() -> float:
+        return disk.creations(folder, sizes.files // 4)
 
-        creations, of_stock, found, figures = await bench.rounds(
-            creation,
-            lambda: limits.hellos(stock, strangers, sizes.hellos),
-            lambda: limits.hellos(plain, greeters, sizes.hellos),
-            lambda: many(bench, hosted, connections, sizes.turns),
-        )
+    creations, of_stock, found, figures = await bench.rounds(
+        creation,
+        partial(limits.hellos, stock, sizes.clients, sizes.hellos),
+        partial(limits.hellos, plain, sizes.clients, sizes.hellos),
+        partial(many, bench, hosted, sizes.turns),
+    )
     size = f"{sizes.turns:,} turns of {sizes.turn_chunks} chunks, {sizes.clients} clients"
     bench.add(MANY, "create a file, beside them", creations, unit="µs", size=f"{sizes.files // 4:,} files")
     bench.add(MANY, "hello, beside them", found, unit="1/s", size=f"{sizes.hellos:,} POSTs")
@@ -65,54 +59,44 @@ async def measure_many(bench: Bench) -> None:
 
 async def measure_lone(bench: Bench) -> None:
     """Short turns of one client: how long a whole turn takes."""
-    sizes, size = (
-        bench.sizes,
-        f"{bench.sizes.lone_turns:,} turns of {bench.sizes.turn_chunks} chunks, 1 client",
-    )
+    sizes, hosted, folder = bench.sizes, bench.tight_host(), bench.folder / "latency-disk"
     over_ms, p50_ms, p99_ms, sync_ms = [], [], [], []
-    folder = bench.folder / "latency-disk"
-    folder.mkdir()
-    async with bench.host("latency", "tight") as hosted:
-        [connection] = await hosted.connections(1)
-        await _lone(bench, hosted, connection, sizes.lone_turns // 2)
-        for run in range(sizes.runs):
-            bench.say(f"run {run + 1} of {sizes.runs}")
-            sync_ms.append(statistics.median(disk.syncs(folder, sizes.disk_s)))
-            took_ms = await _lone(bench, hosted, connection, sizes.lone_turns)
-            p50_ms.append(statistics.median(took_ms))
-            p99_ms.append(percentile(took_ms, 0.99))
-            over_ms.append(p50_ms[-1] - sync_ms[-1])
+    await asyncio.to_thread(folder.mkdir)
+    await _lone(bench, hosted, sizes.lone_turns // 2)
+    for run in range(sizes.runs):
+        bench.say(f"run {run + 1} of {sizes.runs}")
+        sync_ms.append(statistics.median(disk.syncs(folder, sizes.disk_s)))
+        took_ms = await _lone(bench, hosted, sizes.lone_turns)
+        p50_ms.append(statistics.median(took_ms))
+        p99_ms.append(percentile(took_ms, 0.99))
+        over_ms.append(p50_ms[-1] - sync_ms[-1])
+    size = f"{sizes.lone_turns:,} turns of {sizes.turn_chunks} chunks, 1 client"
     bench.add(LONE, "fdatasync, beside them", sync_ms, unit="ms", size=f"for {sizes.disk_s:g} s")
     bench.add(LONE, "a whole turn, p50", p50_ms, unit="ms", size=size)
     bench.add(LONE, "p50 less one fdatasync", over_ms, unit="ms", target=below(1.2), size=size)
     bench.add(LONE, "a whole turn, p99", p99_ms, unit="ms", target=below(10), size=size)
 
 
-async def _lone(bench: Bench, hosted: Hosted, connection: Connection, count: int) -> list[float]:
+async def _lone(bench: Bench, hosted: Hosted, count: int) -> list[float]:
     """How long each turn took, ms."""
     took_ms, readings = [], []
-    for _ in range(count):
-        began_s = time.perf_counter()
-        readings.append(await turn(connection, hosted.caller, str(bench.sizes.turn_chunks)))
-        took_ms.append(1000 * (time.perf_counter() - began_s))
+    async with hosted.connected(1) as [connection]:
+        for _ in range(count):
+            began_s = time.perf_counter()
+            readings.append(await turn(connection, hosted.caller, str(bench.sizes.turn_chunks)))
+            took_ms.append(1000 * (time.perf_counter() - began_s))
     bench.compare(hosted.data_dir, readings)
     return took_ms
 
 
 async def measure_fsync(bench: Bench) -> None:
     """Short turns of many clients under --fsync always, over those under --fsync boundary."""
-    sizes = bench.sizes
-    async with (
-        bench.host("fsync-boundary", "tight", "--fsync", "boundary") as boundary,
-        bench.host("fsync-always", "tight", "--fsync", "always") as always,
-    ):
-        of_boundary = await boundary.connections(sizes.clients)
-        of_always = await always.connections(sizes.clients)
-        await many(bench, boundary, of_boundary, sizes.turns // 4)
-        await many(bench, always, of_always, sizes.turns // 4)
+    sizes, boundary = bench.sizes, bench.tight_host()
+    async with bench.host("always", "tight", "--fsync", "always") as always:
+        await many(bench, boundary, sizes.turns // 4)
+        await many(bench, always, sizes.turns // 4)
         found, figures = await bench.rounds(
-            lambda: many(bench, boundary, of_boundary, sizes.turns),
-            lambda: many(bench, always, of_always, sizes.turns),
+            partial(many, bench, boundary, sizes.turns), partial(many, bench, always, sizes.turns)
         )
     size = f"{sizes.turns:,} turns, {sizes.clients} clients"
     bench.add(FSYNC, "turns under boundary", found, unit="turns/s", size=size)
