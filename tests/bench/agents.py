@@ -35,5 +35,5 @@ async def asking(turn: Turn) -> None:
     await turn.call_tool(clock)
 
 
-both = {"tight": tight, "asking": asking}
-"""For a directory that has sessions of either."""
+every = {"tight": tight, "yielding": yielding, "asking": asking}
+"""What the host serves; a session whose POST names no agent is of the first one."""

@@ -18,7 +18,8 @@ NAME = "input"
 async def measure(bench: Bench) -> None:
     """From the POST of the answer to the tool's first line; both read the machine's one monotonic clock."""
     count, p50_ms = bench.sizes.approvals, []
-    async with bench.host("input", "asking") as hosted, hosted.connected(1) as [connection]:
+    hosted = bench.shared_host()
+    async with hosted.connected(1) as [connection]:
         for _ in range(count // 4):
             await _answer(bench, hosted, connection)
         for run in range(bench.sizes.runs):
@@ -31,7 +32,7 @@ async def measure(bench: Bench) -> None:
 
 async def _answer(bench: Bench, hosted: Hosted, connection: Connection) -> float:
     """How long it took, ms."""
-    asked = await turn(connection, hosted.caller, "ask")
+    asked = await turn(connection, hosted.caller, "ask", "asking")
     lines = asked.body.splitlines()
     [request_id] = orjson.loads(lines[-1])["data"]["pendingRequestIds"]
     path = f"{BASE}/session/{asked.session_id}/input"

@@ -64,7 +64,7 @@ class Bench:
     notes: list[str] = field(default_factory=list)
     directories: list[Path] = field(default_factory=list)
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
-    _tight: Hosted | None = None
+    _shared: Hosted | None = None
     _plain: dict[bool, Hosted] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -102,25 +102,24 @@ class Bench:
         return path
 
     @asynccontextmanager
-    async def host(self, name: str, agent: str, *flags: str) -> AsyncIterator[Hosted]:
+    async def host(self, name: str, *flags: str) -> AsyncIterator[Hosted]:
         """A host on the data directory of that name, which may be there; stopped at the end of the block.
 
         Args:
             name: Of the data directory.
-            agent: A function of tests.bench.agents.
             flags: More of those of `zhin-host serve`.
         """
-        hosted = self._start_host(name, agent, *flags)
+        hosted = self._start_host(name, *flags)
         try:
             yield hosted
         finally:
             self._stop_host(hosted)
 
-    def tight_host(self) -> Hosted:
-        """The host of those figures that share one, its agent tight; `close` stops it."""
-        if self._tight is None:
-            self._tight = self._start_host("tight", "tight")
-        return self._tight
+    def shared_host(self) -> Hosted:
+        """The host of those figures that need none of their own; `close` stops it."""
+        if self._shared is None:
+            self._shared = self._start_host("shared")
+        return self._shared
 
     def plain(self, *, is_stock: bool = False) -> Hosted:
         """The server of the limits; `close` stops it. Stock: on uvicorn as it comes, not as the host runs it."""
@@ -131,15 +130,15 @@ class Bench:
 
     def close(self) -> None:
         """Stop the servers that are still there."""
-        if self._tight is not None:
-            self._stop_host(self._tight)
-            self._tight = None
+        if self._shared is not None:
+            self._stop_host(self._shared)
+            self._shared = None
         while self._plain:
             self._plain.popitem()[1].server.stop()
 
-    def _start_host(self, name: str, agent: str, *flags: str) -> Hosted:
+    def _start_host(self, name: str, *flags: str) -> Hosted:
         data_dir = self.data_dir(name)
-        command = host_command(f"tests.bench.agents:{agent}", data_dir, self.token_file, *flags)
+        command = host_command("tests.bench.agents:every", data_dir, self.token_file, *flags)
         return Hosted(Server(command, self.errors, ROOT), data_dir, Caller(self.token))
 
     def _stop_host(self, hosted: Hosted) -> None:
@@ -196,7 +195,7 @@ def without_heartbeats(body: bytes) -> bytes:
     )
 
 
-async def shared(
+async def together(
     connections: Sequence[Connection], count: int, work: Callable[[Connection], Awaitable[None]]
 ) -> None:
     """Do something `count` times in all, each connection as often as it comes to it."""

@@ -77,15 +77,16 @@ async def ask(connection: Connection, request: bytes) -> dict[str, Any]:
     return answer
 
 
-async def begin(connection: Connection, caller: Caller, message: str) -> str:
+async def begin(connection: Connection, caller: Caller, message: str, agent: str | None = None) -> str:
     """Start a session with a message; its id."""
-    answer = await ask(connection, caller.post(f"{BASE}/session", {"message": message}))
+    body = {"message": message} if agent is None else {"message": message, "agent": agent}
+    answer = await ask(connection, caller.post(f"{BASE}/session", body))
     return str(answer["sessionId"])
 
 
-async def turn(connection: Connection, caller: Caller, message: str) -> Reading:
+async def turn(connection: Connection, caller: Caller, message: str, agent: str | None = None) -> Reading:
     """A new session and its first turn, streamed to the boundary."""
-    session_id = await begin(connection, caller, message)
+    session_id = await begin(connection, caller, message, agent)
     body = await connection.call(caller.stream(session_id))
     if connection.status != 200:
         raise Refused(connection.status, body)

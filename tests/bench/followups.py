@@ -37,14 +37,13 @@ class Written:
 
 async def measure(bench: Bench) -> None:
     """The last turns over the first ones, and what all snapshots took over what the log takes."""
-    sizes = bench.sizes
+    sizes, hosted = bench.sizes, bench.shared_host()
     growth, share, p50_ms = [], [], []
     for _ in range(sizes.followups_runs):
-        async with bench.host("followups", "tight") as hosted, hosted.connected(1) as [connection]:
+        async with hosted.connected(1) as [connection]:
             for _ in range(min(_WARM_UP, sizes.followups)):
                 await turn(connection, hosted.caller, _CHUNKS)
             session_id, took_ms, written = await _follow_up(bench, hosted, connection)
-        written.look()  # the last one is of the stop
         log_bytes = (hosted.data_dir / f"{session_id}.ndjson").stat().st_size
         edge = sizes.followups_edge
         growth.append(statistics.mean(took_ms[-edge:]) / statistics.mean(took_ms[:edge]))

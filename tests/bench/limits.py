@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from tests.bench import disk
-from tests.bench.bench import Bench, Hosted, shared
+from tests.bench.bench import Bench, Hosted, together
 from tests.bench.calls import Refused
 from tests.bench.client import Connection
 
@@ -26,7 +26,7 @@ async def hellos(plain: Hosted, clients: int, count: int) -> float:
 
     async with plain.connected(clients) as connections:
         began_s = time.perf_counter()
-        await shared(connections, count, hello)
+        await together(connections, count, hello)
         return count / (time.perf_counter() - began_s)
 
 

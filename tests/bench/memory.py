@@ -8,7 +8,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from tests.bench.bench import Bench, Hosted, shared
+from tests.bench.bench import Bench, Hosted, together
 from tests.bench.calls import Reading, begin, turn
 from tests.bench.client import Connection
 from tests.bench.rows import below
@@ -23,7 +23,7 @@ _KEPT = 1_000  # readings that are held against the files
 
 async def measure(bench: Bench) -> None:
     """Resident memory over what it was, one run each: the allocator does not give back what it once took."""
-    async with bench.host("passed", "tight") as hosted:
+    async with bench.host("passed") as hosted:
         await _passing(bench, hosted)
         await _subscribing(bench, hosted)
     await _parking(bench)
@@ -45,7 +45,7 @@ async def _passing(bench: Bench, hosted: Hosted) -> None:
             bench.say(f"{passed:,} of {sizes.passed:,} sessions passed")
 
     async with hosted.connected(sizes.clients) as connections:
-        await shared(connections, sizes.passed, one)
+        await together(connections, sizes.passed, one)
         await asyncio.sleep(sizes.settle_s)
         over = hosted.server.rss_bytes - before
     bench.compare(hosted.data_dir, readings)
@@ -74,7 +74,7 @@ async def _subscribing(bench: Bench, hosted: Hosted) -> None:
 async def _parking(bench: Bench) -> None:
     """The first half of them grows the process; what the second half adds is theirs."""
     count = bench.sizes.parked_left
-    async with bench.host("parked", "asking", "--parked-s", "0.5", "--idle-s", "0.5") as hosted:
+    async with bench.host("parked", "--parked-s", "0.5", "--idle-s", "0.5") as hosted:
         await _park(bench, hosted, count)
         before = hosted.server.rss_bytes
         await _park(bench, hosted, count)
@@ -90,14 +90,14 @@ async def _park(bench: Bench, hosted: Hosted, count: int) -> None:
         wave = min(todo, _WAVE)
         bench.say(f"parking, {todo:,} to go")
         async with hosted.connected(bench.sizes.clients) as connections:
-            await shared(connections, wave, partial(_one, hosted))
+            await together(connections, wave, partial(_one, hosted))
         todo -= wave
         await _until_left(hosted.data_dir)
     await asyncio.sleep(bench.sizes.settle_s)
 
 
 async def _one(hosted: Hosted, connection: Connection) -> None:
-    session_id = await begin(connection, hosted.caller, "ask")
+    session_id = await begin(connection, hosted.caller, "ask", "asking")
     await connection.call(hosted.caller.stream(session_id))
 
 

@@ -26,7 +26,7 @@ async def measure(bench: Bench) -> None:
     bench.say("generating a long log")
     await generate("long", data_dir, _NUMBER, 1, sizes.replay_events)
     log = data_dir / f"{session_id}.ndjson"
-    async with bench.host("replay", "tight") as hosted:
+    async with bench.host("replay") as hosted:
         first_ms = (await _joins(bench, hosted, 1))[0]
         await _replay(bench, hosted, log)
         rates, files = [], []

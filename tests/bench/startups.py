@@ -29,7 +29,7 @@ async def measure(bench: Bench) -> None:
     for run in range(sizes.runs):
         await generate("cut", data_dir, first + run * sizes.cut, sizes.cut, 20)
         bench.say(f"run {run + 1} of {sizes.runs}")
-        async with bench.host("startup", "both") as hosted, hosted.connected(1) as [connection]:
+        async with bench.host("startup") as hosted, hosted.connected(1) as [connection]:
             await _until_ready(hosted, connection)
             ready_s.append(time.perf_counter() - hosted.server.began_s)
             rss_mib.append(hosted.server.rss_bytes / 2**20)

@@ -15,13 +15,15 @@ from tests.bench.rows import Target, at_least, ratios
 TIGHT, YIELDING = "stream", "yielding"
 
 
-async def long_turns(bench: Bench, hosted: Hosted, chunks: int, turns: int = 1) -> float:
+async def long_turns(
+    bench: Bench, hosted: Hosted, chunks: int, turns: int = 1, agent: str = "tight"
+) -> float:
     """Events a second of turns of so many chunks, one after the other, from the POST to the stream's end."""
     took_s, events = 0.0, 0
     async with hosted.connected(1) as [connection]:
         for _ in range(turns):
             began_s = time.perf_counter()
-            reading = await turn(connection, hosted.caller, str(chunks))
+            reading = await turn(connection, hosted.caller, str(chunks), agent)
             took_s += time.perf_counter() - began_s
             events += reading.body.count(b"\n")
             bench.compare(hosted.data_dir, [reading])
@@ -29,10 +31,10 @@ async def long_turns(bench: Bench, hosted: Hosted, chunks: int, turns: int = 1) 
 
 
 async def crowd(bench: Bench, hosted: Hosted, readers: int, chunks: int) -> float:
-    """Lines a second of all readers together, each of them reading the same turn."""
+    """Lines a second of all readers together, each of them reading the same turn of the yielding agent."""
     async with hosted.connected(readers) as connections:
         began_s = time.perf_counter()
-        session_id = await begin(connections[0], hosted.caller, str(chunks))
+        session_id = await begin(connections[0], hosted.caller, str(chunks), "yielding")
         request = hosted.caller.stream(session_id)
         bodies = await asyncio.gather(*(connection.call(request) for connection in connections))
         took_s = time.perf_counter() - began_s
@@ -42,7 +44,7 @@ async def crowd(bench: Bench, hosted: Hosted, readers: int, chunks: int) -> floa
 
 async def measure_tight(bench: Bench) -> None:
     """Long turns of a tight agent, over one-line streaming; the longest over those of 20,000 chunks."""
-    sizes, hosted = bench.sizes, bench.tight_host()
+    sizes, hosted = bench.sizes, bench.shared_host()
     rates: dict[int, list[float]] = {}
     streamers = await _streamers(bench)
     await long_turns(bench, hosted, 2_000)
@@ -61,15 +63,15 @@ async def measure_tight(bench: Bench) -> None:
 
 async def measure_yielding(bench: Bench) -> None:
     """An agent that lets the loop run after each chunk: one reader over one-line streaming, many over one."""
-    sizes = bench.sizes
+    sizes, hosted = bench.sizes, bench.shared_host()
     one, many = sizes.yielding_chunks, sizes.readers_chunks
     streamers = await _streamers(bench)
-    async with bench.host("yielding", "yielding") as hosted:
-        await long_turns(bench, hosted, 1_000)
-        of_stock, found, rates = await bench.rounds(*streamers, partial(long_turns, bench, hosted, one))
-        lone, crowded = await bench.rounds(
-            partial(crowd, bench, hosted, 1, many), partial(crowd, bench, hosted, sizes.readers, many)
-        )
+    alone = partial(long_turns, bench, hosted, agent="yielding")
+    await alone(1_000)
+    of_stock, found, rates = await bench.rounds(*streamers, partial(alone, one))
+    lone, crowded = await bench.rounds(
+        partial(crowd, bench, hosted, 1, many), partial(crowd, bench, hosted, sizes.readers, many)
+    )
     bench.add(YIELDING, "one reader", rates, unit="events/s", size=f"a turn of {one:,} chunks")
     _over_lines(bench, (YIELDING, "one reader"), rates, (found, of_stock), at_least(0.35))
     what, size = f"{sizes.readers} readers", f"a turn of {many:,} chunks"
