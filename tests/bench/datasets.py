@@ -30,6 +30,7 @@ _CONFIG: Final = Config(fsync="never")
 _DELTAS: Final = 30  # of a whole session; few and long, since it is the bytes and the files that count
 _LONG_DELTA: Final = CHUNK * 5  # a line of it has about 200 bytes
 _BATCH: Final = 1_000
+_SHARE_LEAST: Final = 100  # sessions: fewer are made before another process has begun
 
 
 class Author:
@@ -164,7 +165,7 @@ async def generate(kind: str, directory: Path, first: int, count: int, amount: i
         RuntimeError: It failed; the error went to stderr.
     """
     await asyncio.to_thread(directory.mkdir, mode=0o700, exist_ok=True)
-    share = -(-count // (os.cpu_count() or 1))
+    share = max(_SHARE_LEAST, -(-count // (os.cpu_count() or 1)))
     parts = [(at, min(share, first + count - at)) for at in range(first, first + count, share)]
     arguments = [map(str, (kind, directory, at, size, amount)) for at, size in parts]
     processes = [

@@ -235,8 +235,8 @@ def test_what_the_generator_makes_passes_the_audit(kind: str, amount: int, tmp_p
 
 @pytest.mark.timeout(60)
 async def test_the_generator_shares_its_work_out(tmp_path: Path) -> None:
-    await datasets.generate("whole", tmp_path / "sessions", 5, 7, 5_000)
-    assert len(list((tmp_path / "sessions").glob("*.ndjson"))) == 7
+    await datasets.generate("whole", tmp_path / "sessions", 5, 150, 5_000)
+    assert len(list((tmp_path / "sessions").glob("*.ndjson"))) == 150
     check_directory(tmp_path / "sessions")
     with pytest.raises(RuntimeError, match="generator of whole sessions"):
         await datasets.generate("whole", tmp_path / "sessions", 5, 1, 5_000)  # it is there
