@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.bench.calls import Caller, Reading
 from tests.bench.client import Connection, connect
-from tests.bench.rows import Row, Target
+from tests.bench.rows import Row, Target, ratios
 from tests.bench.server import Server, host_command, limits_command
 from tests.bench.sizes import Sizes
 
@@ -93,6 +93,20 @@ class Bench:
     ) -> None:
         """Put a row into the table."""
         self.rows.append(Row(figure, what, unit, tuple(values), target, size))
+
+    def add_ratio(
+        self,
+        figure: str,
+        what: str,
+        rates: Sequence[float],
+        limits: Sequence[float],
+        *,
+        target: Target | None = None,
+        size: str = "",
+    ) -> None:
+        """Put a row of ratios into the table, each over the limit that was taken beside it."""
+        values = tuple(ratios(rates, limits))
+        self.rows.append(Row(figure, what, "", values, target, size, tuple(limits)))
 
     def data_dir(self, name: str) -> Path:
         """A data directory of this run; it is audited at the end."""

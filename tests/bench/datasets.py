@@ -27,7 +27,7 @@ from zhin_host.text import SaidText
 
 _CLOCK: Final = SystemClock()
 _CONFIG: Final = Config(fsync="never")
-_DELTAS: Final = 30  # of a whole session; few and long, since it is the bytes and the files that count
+_DELTAS: Final = 16  # of a whole session; few and long, since it is the bytes and the files that count
 _LONG_DELTA: Final = CHUNK * 5  # a line of it has about 200 bytes
 _BATCH: Final = 1_000
 _SHARE_LEAST: Final = 100  # sessions: fewer are made before another process has begun

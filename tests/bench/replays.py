@@ -12,7 +12,7 @@ from tests.bench import limits
 from tests.bench.bench import Bench, Hosted
 from tests.bench.calls import Reading, Refused
 from tests.bench.datasets import generate
-from tests.bench.rows import at_least, below, ratios
+from tests.bench.rows import at_least, below
 from tests.builders import session_id_of
 
 NAME = "replay"
@@ -40,7 +40,7 @@ async def measure(bench: Bench) -> None:
     size = f"{log.stat().st_size / 1e6:,.0f} MB, {sizes.replay_events:,} events"
     bench.add(NAME, "FileResponse, beside it", files, unit="MB/s", size=size)
     bench.add(NAME, "replay", rates, unit="MB/s", size=size)
-    bench.add(NAME, "replay ÷ FileResponse", ratios(rates, files), target=at_least(1.0), size=size)
+    bench.add_ratio(NAME, "replay ÷ FileResponse", rates, files, target=at_least(1.0), size=size)
     size = f"{sizes.joins:,} joins in the last {_NEAR:,} of {sizes.replay_events:,} events"
     bench.add(
         NAME, "first byte of a join, not in memory", [first_ms], unit="ms", size="the first join of all"

@@ -50,6 +50,7 @@ class Row:
         values: One of each run, in their order.
         target: None for what is only shown, as the limits are.
         size: What was done in one run.
+        limits: The limit that each value is a ratio to; empty for what is no ratio.
     """
 
     figure: str
@@ -58,6 +59,7 @@ class Row:
     values: tuple[float, ...]
     target: Target | None = None
     size: str = ""
+    limits: tuple[float, ...] = ()
 
     @property
     def median(self) -> float:
@@ -82,6 +84,7 @@ class Row:
             "unit": self.unit,
             "size": self.size,
             "values": list(self.values),
+            "limits": list(self.limits),
             "median": self.median,
             "min": low,
             "max": high,

@@ -10,7 +10,7 @@ from functools import partial
 from tests.bench import limits
 from tests.bench.bench import Bench, Hosted
 from tests.bench.calls import Reading, begin, turn
-from tests.bench.rows import Target, at_least, ratios
+from tests.bench.rows import Target, at_least
 
 TIGHT, YIELDING = "stream", "yielding"
 
@@ -56,8 +56,8 @@ async def measure_tight(bench: Bench) -> None:
         bench.add(TIGHT, what, rates[chunks], unit="events/s", size=size)
         _over_lines(bench, (TIGHT, what), rates[chunks], (found, of_stock), at_least(1.0))
     longest, base = max(rates), sorted(rates)[1]
-    bench.add(
-        TIGHT, f"{longest:,} chunks ÷ {base:,}", ratios(rates[longest], rates[base]), target=at_least(0.9)
+    bench.add_ratio(
+        TIGHT, f"{longest:,} chunks ÷ {base:,}", rates[longest], rates[base], target=at_least(0.9)
     )
 
 
@@ -76,7 +76,7 @@ async def measure_yielding(bench: Bench) -> None:
     _over_lines(bench, (YIELDING, "one reader"), rates, (found, of_stock), at_least(0.35))
     what, size = f"{sizes.readers} readers", f"a turn of {many:,} chunks"
     bench.add(YIELDING, f"{what}, all lines", crowded, unit="lines/s", size=size)
-    bench.add(YIELDING, f"{what} ÷ one", ratios(crowded, lone), target=at_least(5.0), size=size)
+    bench.add_ratio(YIELDING, f"{what} ÷ one", crowded, lone, target=at_least(5.0), size=size)
 
 
 async def _streamers(bench: Bench) -> tuple[Callable[[], Awaitable[float]], ...]:
@@ -97,5 +97,5 @@ def _over_lines(
     """Rows of a figure, and what it is called there, over the two limits: of our uvicorn and of stock."""
     figure, what = name
     size, (ours, stock) = f"{bench.sizes.lines:,} lines", limits_found
-    bench.add(figure, f"{what} ÷ a line a chunk", ratios(rates, ours), target=target, size=size)
-    bench.add(figure, f"{what} ÷ a line a chunk, stock uvicorn", ratios(rates, stock), size=size)
+    bench.add_ratio(figure, f"{what} ÷ a line a chunk", rates, ours, target=target, size=size)
+    bench.add_ratio(figure, f"{what} ÷ a line a chunk, stock uvicorn", rates, stock, size=size)

@@ -11,7 +11,7 @@ from tests.bench import disk, limits
 from tests.bench.bench import Bench, Hosted, together
 from tests.bench.calls import Reading, turn
 from tests.bench.client import Connection
-from tests.bench.rows import at_least, below, percentile, ratios
+from tests.bench.rows import at_least, below, percentile
 
 MANY, LONE, FSYNC = "turns", "latency", "fsync"
 
@@ -53,8 +53,8 @@ async def measure_many(bench: Bench) -> None:
     bench.add(MANY, "create a file, beside them", creations, unit="µs", size=f"{sizes.files // 4:,} files")
     bench.add(MANY, "hello, beside them", found, unit="1/s", size=f"{sizes.hellos:,} POSTs")
     bench.add(MANY, "short turns", figures, unit="turns/s", size=size)
-    bench.add(MANY, "short turns ÷ hello", ratios(figures, found), target=at_least(0.12, 0.16), size=size)
-    bench.add(MANY, "short turns ÷ hello, stock uvicorn", ratios(figures, of_stock), size=size)
+    bench.add_ratio(MANY, "short turns ÷ hello", figures, found, target=at_least(0.12, 0.16), size=size)
+    bench.add_ratio(MANY, "short turns ÷ hello, stock uvicorn", figures, of_stock, size=size)
 
 
 async def measure_lone(bench: Bench) -> None:
@@ -101,4 +101,4 @@ async def measure_fsync(bench: Bench) -> None:
     size = f"{sizes.turns:,} turns, {sizes.clients} clients"
     bench.add(FSYNC, "turns under boundary", found, unit="turns/s", size=size)
     bench.add(FSYNC, "turns under always", figures, unit="turns/s", size=size)
-    bench.add(FSYNC, "always ÷ boundary", ratios(figures, found), target=at_least(0.7), size=size)
+    bench.add_ratio(FSYNC, "always ÷ boundary", figures, found, target=at_least(0.7), size=size)
