@@ -18,7 +18,7 @@ NAME = "input"
 async def measure(bench: Bench) -> None:
     """From the POST of the answer to the tool's first line; both read the machine's one monotonic clock."""
     count, p50_ms = bench.sizes.approvals, []
-    hosted = bench.shared_host()
+    hosted = bench.standing_host()
     async with hosted.connected(1) as [connection]:
         for _ in range(count // 4):
             await _answer(bench, hosted, connection)

@@ -64,7 +64,7 @@ class Bench:
     notes: list[str] = field(default_factory=list)
     directories: list[Path] = field(default_factory=list)
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
-    _shared: Hosted | None = None
+    _standing: dict[str, Hosted] = field(default_factory=dict)
     _plain: dict[bool, Hosted] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -129,11 +129,11 @@ class Bench:
         finally:
             self._stop_host(hosted)
 
-    def shared_host(self) -> Hosted:
-        """The host of those figures that need none of their own; `close` stops it."""
-        if self._shared is None:
-            self._shared = self._start_host("shared")
-        return self._shared
+    def standing_host(self, name: str = "shared", *flags: str) -> Hosted:
+        """A host that several figures use, started by the first of them; `close` stops it. As `host` otherwise."""
+        if name not in self._standing:
+            self._standing[name] = self._start_host(name, *flags)
+        return self._standing[name]
 
     def plain(self, *, is_stock: bool = False) -> Hosted:
         """The server of the limits; `close` stops it. Stock: on uvicorn as it comes, not as the host runs it."""
@@ -144,9 +144,8 @@ class Bench:
 
     def close(self) -> None:
         """Stop the servers that are still there."""
-        if self._shared is not None:
-            self._stop_host(self._shared)
-            self._shared = None
+        while self._standing:
+            self._stop_host(self._standing.popitem()[1])
         while self._plain:
             self._plain.popitem()[1].server.stop()
 

@@ -23,7 +23,9 @@ FIGURES: Final[dict[str, Callable[[Bench], Awaitable[None]]]] = {
     replays.NAME: replays.measure,
     followups.NAME: followups.measure,
     startups.NAME: startups.measure,
-    memory.NAME: memory.measure,
+    memory.PASSED: memory.measure_passed,
+    memory.SUBSCRIBERS: memory.measure_subscribers,
+    memory.PARKED: memory.measure_parked,
     approvals.NAME: approvals.measure,
     append.NAME: append.measure,
 }

@@ -37,7 +37,7 @@ class Written:
 
 async def measure(bench: Bench) -> None:
     """The last turns over the first ones, and what all snapshots took over what the log takes."""
-    sizes, hosted = bench.sizes, bench.shared_host()
+    sizes, hosted = bench.sizes, bench.standing_host()
     growth, share, p50_ms = [], [], []
     for _ in range(sizes.followups_runs):
         async with hosted.connected(1) as [connection]:

@@ -13,7 +13,9 @@ from tests.bench.calls import Reading, begin, turn
 from tests.bench.client import Connection
 from tests.bench.rows import below
 
-NAME = "memory"
+PASSED, SUBSCRIBERS, PARKED = "memory", "subscribers", "parked"
+_PARKING = ("parked", "--parked-s", "0.5", "--idle-s", "0.5")
+"""A host, and how it lets go of sessions at once."""
 _CHUNKS = "1"
 _PASS_MOST_S = 180.0  # what passing may take; the row says how many came through
 _LEAVE_TIMEOUT_S = 120.0
@@ -21,17 +23,12 @@ _WAVE = 500
 _KEPT = 1_000  # readings that are held against the files
 
 
-async def measure(bench: Bench) -> None:
-    """Resident memory over what it was, one run each: the allocator does not give back what it once took."""
-    async with bench.host("passed") as hosted:
-        await _passing(bench, hosted)
-        await _subscribing(bench, hosted)
-    await _parking(bench)
+async def measure_passed(bench: Bench) -> None:
+    """Memory after many sessions passed through, over that of a host that has just started.
 
-
-async def _passing(bench: Bench, hosted: Hosted) -> None:
+    As of all memory there is one run: the allocator does not give back what it once took.
+    """
     sizes, readings, passed = bench.sizes, list[Reading](), 0
-    before, end_s = hosted.server.rss_bytes, time.perf_counter() + _PASS_MOST_S
 
     async def one(connection: Connection) -> None:
         nonlocal passed
@@ -44,18 +41,20 @@ async def _passing(bench: Bench, hosted: Hosted) -> None:
         if passed % 1000 == 0:
             bench.say(f"{passed:,} of {sizes.passed:,} sessions passed")
 
-    async with hosted.connected(sizes.clients) as connections:
+    async with bench.host("passed") as hosted, hosted.connected(sizes.clients) as connections:
+        before, end_s = hosted.server.rss_bytes, time.perf_counter() + _PASS_MOST_S
         await together(connections, sizes.passed, one)
         await asyncio.sleep(sizes.settle_s)
         over = hosted.server.rss_bytes - before
-    bench.compare(hosted.data_dir, readings)
+        bench.compare(hosted.data_dir, readings)
     size = f"{passed:,} sessions of {_CHUNKS} chunk, over {before / 2**20:.0f} MiB at the start"
-    bench.add(NAME, "sessions passed through", [over / 2**20], unit="MiB", target=below(64), size=size)
+    bench.add(PASSED, "sessions passed through", [over / 2**20], unit="MiB", target=below(64), size=size)
 
 
-async def _subscribing(bench: Bench, hosted: Hosted) -> None:
+async def measure_subscribers(bench: Bench) -> None:
+    """What each idle subscriber of one session at rest adds."""
     count, settle_s = bench.sizes.subscribers, bench.sizes.settle_s
-    bench.say(f"{count:,} idle subscribers")
+    hosted = bench.standing_host(*_PARKING)
     async with hosted.connected(1) as [connection]:
         reading = await turn(connection, hosted.caller, _CHUNKS)
         request = hosted.caller.stream(reading.session_id, until="never")
@@ -68,19 +67,18 @@ async def _subscribing(bench: Bench, hosted: Hosted) -> None:
             await asyncio.sleep(settle_s)
             each = (hosted.server.rss_bytes - before) / count / 1024
     size = f"{count:,} subscribers of a session at rest"
-    bench.add(NAME, "an idle subscriber", [each], unit="KiB", target=below(24), size=size)
+    bench.add(SUBSCRIBERS, "an idle subscriber", [each], unit="KiB", target=below(24), size=size)
 
 
-async def _parking(bench: Bench) -> None:
-    """The first half of them grows the process; what the second half adds is theirs."""
-    count = bench.sizes.parked_left
-    async with bench.host("parked", "--parked-s", "0.5", "--idle-s", "0.5") as hosted:
-        await _park(bench, hosted, count)
-        before = hosted.server.rss_bytes
-        await _park(bench, hosted, count)
-        each = (hosted.server.rss_bytes - before) / count / 1024
+async def measure_parked(bench: Bench) -> None:
+    """What each parked session adds that has left memory: of the second half, since the first grows the process."""
+    count, hosted = bench.sizes.parked_left, bench.standing_host(*_PARKING)
+    await _park(bench, hosted, count)
+    before = hosted.server.rss_bytes
+    await _park(bench, hosted, count)
+    each = (hosted.server.rss_bytes - before) / count / 1024
     size = f"{count:,} that left memory, after {count:,}"
-    bench.add(NAME, "a parked session", [each], unit="KiB", target=below(2), size=size)
+    bench.add(PARKED, "a parked session", [each], unit="KiB", target=below(2), size=size)
 
 
 async def _park(bench: Bench, hosted: Hosted, count: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
 import statistics
 import time
@@ -25,6 +27,7 @@ async def measure(bench: Bench) -> None:
     sizes, session_id, data_dir = bench.sizes, session_id_of(_NUMBER), bench.data_dir("replay")
     bench.say("generating a long log")
     await generate("long", data_dir, _NUMBER, 1, sizes.replay_events)
+    await asyncio.to_thread(os.sync)
     log = data_dir / f"{session_id}.ndjson"
     async with bench.host("replay") as hosted:
         first_ms = (await _joins(bench, hosted, 1))[0]

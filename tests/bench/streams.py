@@ -44,7 +44,7 @@ async def crowd(bench: Bench, hosted: Hosted, readers: int, chunks: int) -> floa
 
 async def measure_tight(bench: Bench) -> None:
     """Long turns of a tight agent, over one-line streaming; the longest over those of 20,000 chunks."""
-    sizes, hosted = bench.sizes, bench.shared_host()
+    sizes, hosted = bench.sizes, bench.standing_host()
     rates: dict[int, list[float]] = {}
     streamers = await _streamers(bench)
     await long_turns(bench, hosted, 2_000)
@@ -63,7 +63,7 @@ async def measure_tight(bench: Bench) -> None:
 
 async def measure_yielding(bench: Bench) -> None:
     """An agent that lets the loop run after each chunk: one reader over one-line streaming, many over one."""
-    sizes, hosted = bench.sizes, bench.shared_host()
+    sizes, hosted = bench.sizes, bench.standing_host()
     one, many = sizes.yielding_chunks, sizes.readers_chunks
     streamers = await _streamers(bench)
     alone = partial(long_turns, bench, hosted, agent="yielding")

@@ -35,7 +35,7 @@ async def measure_many(bench: Bench) -> None:
     """Short turns of many clients, over hello."""
     sizes, folder = bench.sizes, bench.folder / "turns-disk"
     await asyncio.to_thread(folder.mkdir)
-    plain, stock, hosted = bench.plain(), bench.plain(is_stock=True), bench.shared_host()
+    plain, stock, hosted = bench.plain(), bench.plain(is_stock=True), bench.standing_host()
     await limits.hellos(plain, sizes.clients, sizes.hellos // 4)
     await limits.hellos(stock, sizes.clients, sizes.hellos // 4)
     await many(bench, hosted, sizes.turns // 4)
@@ -59,7 +59,7 @@ async def measure_many(bench: Bench) -> None:
 
 async def measure_lone(bench: Bench) -> None:
     """Short turns of one client: how long a whole turn takes."""
-    sizes, hosted, folder = bench.sizes, bench.shared_host(), bench.folder / "latency-disk"
+    sizes, hosted, folder = bench.sizes, bench.standing_host(), bench.folder / "latency-disk"
     over_ms, p50_ms, p99_ms, sync_ms = [], [], [], []
     await asyncio.to_thread(folder.mkdir)
     await _lone(bench, hosted, sizes.lone_turns // 2)
@@ -91,7 +91,7 @@ async def _lone(bench: Bench, hosted: Hosted, count: int) -> list[float]:
 
 async def measure_fsync(bench: Bench) -> None:
     """Short turns of many clients under --fsync always, over those under --fsync boundary."""
-    sizes, boundary = bench.sizes, bench.shared_host()
+    sizes, boundary = bench.sizes, bench.standing_host()
     async with bench.host("always", "--fsync", "always") as always:
         await many(bench, boundary, sizes.turns // 4)
         await many(bench, always, sizes.turns // 4)
