@@ -167,8 +167,7 @@ async def generate(kind: str, directory: Path, first: int, count: int, amount: i
         RuntimeError: It failed; the error went to stderr.
     """
     await asyncio.to_thread(directory.mkdir, mode=0o700, exist_ok=True)
-    share = max(_SHARE_LEAST, -(-count // (os.cpu_count() or 1)))
-    parts = [(at, min(share, first + count - at)) for at in range(first, first + count, share)]
+    parts = shares(first, count, os.cpu_count() or 1)
     arguments = [map(str, (kind, directory, at, size, amount)) for at, size in parts]
     processes = [
         await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.bench.datasets", *given, cwd=ROOT)
@@ -177,6 +176,12 @@ async def generate(kind: str, directory: Path, first: int, count: int, amount: i
     codes = await asyncio.gather(*(process.wait() for process in processes))
     if any(codes):
         raise RuntimeError(f"the generator of {kind} sessions ended with codes {codes}")
+
+
+def shares(first: int, count: int, processes: int) -> list[tuple[int, int]]:
+    """First number and count of what each process makes; fewer processes where there is little to do."""
+    share = max(_SHARE_LEAST, -(-count // processes))
+    return [(at, min(share, first + count - at)) for at in range(first, first + count, share)]
 
 
 if __name__ == "__main__":

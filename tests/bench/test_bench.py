@@ -233,13 +233,16 @@ def test_what_the_generator_makes_passes_the_audit(kind: str, amount: int, tmp_p
         assert 0.9 * amount < logs[0].stat().st_size < 1.1 * amount
 
 
-@pytest.mark.timeout(60)
-async def test_the_generator_shares_its_work_out(tmp_path: Path) -> None:
-    await datasets.generate("whole", tmp_path / "sessions", 5, 150, 5_000)
-    assert len(list((tmp_path / "sessions").glob("*.ndjson"))) == 150
-    check_directory(tmp_path / "sessions")
-    with pytest.raises(RuntimeError, match="generator of whole sessions"):
-        await datasets.generate("whole", tmp_path / "sessions", 5, 1, 5_000)  # it is there
+def test_the_generator_shares_its_work_out() -> None:
+    assert datasets.shares(5, 7, 2) == [(5, 7)]
+    assert datasets.shares(1, 1_001, 2) == [(1, 501), (502, 500)]
+    assert datasets.shares(3, 250, 4) == [(3, 100), (103, 100), (203, 50)]
+
+
+async def test_a_generator_that_fails_is_told(tmp_path: Path) -> None:
+    datasets.KINDS["cut"](tmp_path, 5, 2)
+    with pytest.raises(RuntimeError, match="generator of cut sessions"):
+        await datasets.generate("cut", tmp_path, 5, 1, 2)  # it is there
 
 
 # -- numbers -------------------------------------------------------------------------------------------------------
