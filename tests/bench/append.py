@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 import time
 
 from tests.bench.agents import CHUNK
 from tests.bench.bench import ROOT, Bench
 from tests.bench.rows import below
+from tests.bench.server import environment
 from tests.builders import LogBuilder
 from zhin_host import events as ev
 from zhin_host.clock import SystemClock
@@ -43,10 +43,13 @@ async def measure(bench: Bench) -> None:
     """The append path over memory persistence."""
     count = bench.sizes.append_events
     command = [sys.executable, "-m", "tests.bench.append", str(count)]
-    found = [
-        float(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)  # noqa: ASYNC221
-        for _ in range(bench.sizes.runs)
-    ]
+    found = []
+    for _ in range(bench.sizes.runs):
+        process = await asyncio.create_subprocess_exec(
+            *command, cwd=ROOT, env=environment(), stdout=asyncio.subprocess.PIPE
+        )
+        said, _ = await process.communicate()
+        found.append(float(said))
     bench.add(NAME, "CPU of an event", found, unit="µs", target=below(4.0), size=f"{count:,} deltas")
 
 

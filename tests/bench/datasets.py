@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from tests.bench.agents import CHUNK, clock
 from tests.bench.bench import PRINCIPAL, ROOT
+from tests.bench.server import environment
 from tests.builders import session_id_of
 from zhin_host import events as ev
 from zhin_host.clock import SystemClock, new_request_id, new_token, new_turn_id
@@ -170,7 +171,9 @@ async def generate(kind: str, directory: Path, first: int, count: int, amount: i
     parts = shares(first, count, os.cpu_count() or 1)
     arguments = [map(str, (kind, directory, at, size, amount)) for at, size in parts]
     processes = [
-        await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.bench.datasets", *given, cwd=ROOT)
+        await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.bench.datasets", *given), cwd=ROOT, env=environment()
+        )
         for given in arguments
     ]
     codes = await asyncio.gather(*(process.wait() for process in processes))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 STOP_TIMEOUT_S = 60.0
+_LEFT_OUT = frozenset({"WEB_CONCURRENCY", "UVICORN_WORKERS", "PYTHONDONTWRITEBYTECODE"})
 _LINE = re.compile(r"Listening on http://127\.0\.0\.1:(\d+)")
 
 
@@ -94,9 +95,9 @@ def limits_command(folder: Path, *, is_stock: bool) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """The environment without what would set a host up otherwise."""
+    """The environment without what would set a host up otherwise, or have each process compile its modules anew."""
     return {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("ZHIN_") and name not in ("WEB_CONCURRENCY", "UVICORN_WORKERS")
+        if not name.startswith("ZHIN_") and name not in _LEFT_OUT
     }

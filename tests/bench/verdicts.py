@@ -68,7 +68,11 @@ def _audit(data_dir: Path, session_ids: list[str]) -> list[str]:
 
 def _referee(program: str, data_dir: Path) -> list[str]:
     done = subprocess.run(
-        [sys.executable, program, str(data_dir)], capture_output=True, text=True, check=False
+        [sys.executable, program, str(data_dir)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
     )
     lines = done.stdout.splitlines()[:-1]  # the last one is the count
     if done.returncode == 0 and not lines:
