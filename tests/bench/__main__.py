@@ -104,7 +104,8 @@ def main(
         judged = judge(bench)
         done("audit")
     took_s = time.perf_counter() - began_s
-    console = Console(width=None if sys.stdout.isatty() else 180)
+    is_piped = json_file is not None and json_file.name == "<stdout>"  # then the table makes way for it
+    console = Console(stderr=is_piped, width=None if sys.stdout.isatty() else 180)
     console.print(report.table(bench.rows, f"zhin_host, {'quick' if quick else 'full'}: {took_s:.0f} s"))
     for line in (*bench.notes, *judged):
         console.print(line, markup=False)
