@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 import click
 import orjson
@@ -73,7 +72,10 @@ def _shown(total: int) -> Iterator[tuple[Callable[[str], None], Callable[[str], 
     help="Remove the temporary folder at the end; on ext4 new files are then slow for minutes.",
 )
 @click.option(
-    "--json", "json_file", type=click.File("wb"), help="Write everything to this file; - is stdout."
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    help="Write everything to this file; - is stdout.",
 )
 def main(
     *,
@@ -81,7 +83,7 @@ def main(
     names: list[str],
     data_dir: Path | None,
     clean: bool,
-    json_file: IO[bytes] | None,
+    json_file: Path | None,
 ) -> None:
     """Measure the limits of this machine, then the host against them, and print a table.
 
@@ -104,14 +106,18 @@ def main(
         judged = judge(bench)
         done("audit")
     took_s = time.perf_counter() - began_s
-    is_piped = json_file is not None and json_file.name == "<stdout>"  # then the table makes way for it
+    is_piped = json_file == Path("-")  # then the table makes way for it
     console = Console(stderr=is_piped, width=None if sys.stdout.isatty() else 180)
     console.print(report.table(bench.rows, f"zhin_host, {'quick' if quick else 'full'}: {took_s:.0f} s"))
     for line in (*bench.notes, *judged):
         console.print(line, markup=False)
     if json_file is not None:
         document = report.document(bench, is_quick=quick, took_s=took_s, judged=judged)
-        json_file.write(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+        content = orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n"
+        if is_piped:
+            click.echo(content, nl=False)
+        else:
+            json_file.write_bytes(content)
     for line in bench.wrong:
         click.echo(f"WRONG: {line}", err=True)
     if data_dir is None and clean and not bench.wrong:

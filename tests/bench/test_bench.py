@@ -103,6 +103,20 @@ def test_a_target_that_is_missed_is_no_error(monkeypatch: pytest.MonkeyPatch, tm
     assert row["met"] is False
 
 
+def test_the_json_may_go_to_stdout_and_has_it_for_itself(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def quick(bench: Bench) -> None:
+        bench.add_ratio("one", "ratio", [1.0], [4.0])
+
+    monkeypatch.setattr("tests.bench.__main__.FIGURES", {"one": quick})
+    monkeypatch.setattr("tests.bench.figures.FIGURES", {"one": quick})
+    done = CliRunner().invoke(main, ["--quick", "--data-dir", str(tmp_path / "bench"), "--json", "-"])
+    [row] = orjson.loads(done.stdout)["rows"]
+    assert (row["values"], row["limits"]) == ([0.25], [4.0])
+    assert "ratio" in done.stderr
+
+
 def test_a_reader_whose_bytes_differ_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     async def lying(bench: Bench) -> None:
         await asyncio.to_thread(_keep, tmp_path)
