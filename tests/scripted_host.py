@@ -13,7 +13,8 @@ import orjson
 
 from tests.builders import LogBuilder
 from zhin_host import events as ev
-from zhin_host.client import Client, Patience
+from zhin_host.client import Client, Patience, Session
+from zhin_host.client.state import new_saved_state
 
 Body = Callable[[bytes], AsyncIterator[bytes]]
 
@@ -137,6 +138,11 @@ class ScriptedHost(httpx.AsyncBaseTransport):
         settings.setdefault("heartbeat_s", 15.0)
         patience = self.clock.patience(**bounds)
         return Client("http://localhost:8787", patience=patience, transport=self, **settings)
+
+    def session(self, client: Client) -> Session:
+        """The session with the token in force; nothing was read."""
+        state = new_saved_state(self.session_id, self.log.state.token, self.log.state.next_index - 1)
+        return client.restore(state)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         await request.aread()
