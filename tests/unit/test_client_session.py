@@ -1,4 +1,4 @@
-"""A message begins one turn however often it is sent; a request is repeated where that is safe; a saved state goes on."""
+"""A message begins one turn however often it is sent, requests are repeated where that is safe, a state goes on."""
 
 from __future__ import annotations
 
