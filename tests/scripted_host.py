@@ -219,3 +219,9 @@ def events_of(log: LogBuilder) -> list[ev.Event]:
         data = orjson.loads(parts.data)
         found.append(ev.Event(parts.index, parts.type, parts.timestamp_ms, data, parts.sum))
     return found
+
+
+async def take(events: AsyncIterator[ev.Event], got: list[ev.Event]) -> None:
+    """All of them, those before an error too."""
+    async for event in events:
+        got.append(event)  # noqa: PERF401 - an error would lose them

@@ -13,6 +13,7 @@ import pytest
 
 from tests.integration.live import Script, Serving, served
 from tests.integration.proxy import Fault, Proxy, proxied
+from tests.scripted_host import take
 from zhin_host import Turn, create_agent_session_host
 from zhin_host import events as ev
 from zhin_host.client import (
@@ -25,6 +26,7 @@ from zhin_host.client import (
     SessionBusy,
     SessionNotFound,
     SessionTerminal,
+    StorageUnavailable,
     SyncClient,
     Unauthorized,
     View,
@@ -365,6 +367,27 @@ async def test_a_host_that_stops_ends_streams_well_and_the_client_does_not_take_
             await reading
     assert caught.value.session_id == session.session_id
     assert caught.value.cursor == session.cursor
+
+
+@pytest.mark.damaged(reason="a line in the middle is broken on purpose")
+async def test_a_session_whose_log_is_broken_is_read_up_to_there_and_named(
+    data_dir: Path, script: Script
+) -> None:
+    def host() -> Any:
+        return served(create_agent_session_host(script, data_dir=data_dir))
+
+    async with host() as live, Client(f"http://localhost:{live.port}", patience=QUICK) as client:
+        session = await client.start("many 20")
+        await session.turn.result()
+    path = data_dir / f"{session.session_id}.ndjson"
+    path.write_bytes(path.read_bytes().replace(b'{"index":9,', b'{"index":7,'))
+    got: list[Event] = []
+    async with host() as live, Client(f"http://localhost:{live.port}", patience=QUICK) as client:
+        session = client.restore({**session.state, "cursor": 0, "sum": None})
+        with pytest.raises(StorageUnavailable) as caught:
+            await take(session.events(), got)
+    assert [event.index for event in got] == list(range(9))
+    assert caught.value.broken_at == 9
 
 
 # -- without an event loop -------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -21,6 +22,7 @@ from tests.scripted_host import (
     ok,
     refused,
     silent,
+    take,
 )
 from tests.stories import STORIES, queued_messages
 from zhin_host import events as ev
@@ -47,12 +49,6 @@ def held(client: Client, host: ScriptedHost) -> Session:
 async def read(host: ScriptedHost, until: Any = "boundary", **settings: Any) -> list[Event]:
     async with host.client(**settings) as client:
         return [event async for event in held(client, host).events(until=until)]
-
-
-async def take(events: AsyncIterator[Event], got: list[Event]) -> None:
-    """All of them, those before an error too."""
-    async for event in events:
-        got.append(event)  # noqa: PERF401 - an error would lose them
 
 
 # -- whole and in order ----------------------------------------------------------------------------------------------
@@ -225,6 +221,79 @@ async def test_giving_up_keeps_the_session_and_the_cursor_and_the_same_call_goes
         got += [event async for event in session.events()]
     assert got == host.events
     assert host.posts == []
+
+
+async def test_the_very_iterator_that_gave_up_goes_on_with_all_its_patience() -> None:
+    host = ScriptedHost()
+    got: list[Event] = []
+    async with host.client(bounds={"tries": 4}) as client:
+        events = held(client, host).events()
+        for cut in (3, 7):
+            host.bodies.extend(
+                [broken_at(sum(map(len, host.log.lines[:cut]) if not got else [0])), *[LOST] * 3]
+            )
+            with pytest.raises(GaveUp):
+                await take(events, got)
+        assert len(got) == 3
+        host.bodies.extend([LOST] * 3)
+        await take(events, got)
+    assert got == host.events
+
+
+async def test_a_wait_that_is_cancelled_loses_no_event() -> None:
+    host = ScriptedHost(LogBuilder().start())
+
+    async def endless(body: bytes) -> AsyncIterator[bytes]:
+        yield body
+        await asyncio.Event().wait()
+
+    host.bodies.extend([endless] * 3)
+    async with host.client() as client:
+        events = held(client, host).events(until="never")
+        got = [await anext(events) for _ in host.log.lines]
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(events), 0.001)
+        host.log.say("at last").finish("at last")
+        got += [await anext(events) for _ in range(len(host.log.lines) - len(got))]
+        await events.aclose()
+        assert [event async for event in events] == []
+    assert got == host.events
+
+
+async def test_a_turn_whose_wait_is_cancelled_goes_on_within_the_turn() -> None:
+    host = ScriptedHost(LogBuilder().start())
+
+    async def endless(body: bytes) -> AsyncIterator[bytes]:
+        yield body
+        await asyncio.Event().wait()
+
+    host.bodies.append(endless)
+    host.replies.append(host.accepted())
+    async with host.client() as client:
+        events = (await client.start("Hello")).turn.events()
+        got = [await anext(events) for _ in host.log.lines]
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(events), 0.001)
+        host.log.say("at last").finish("at last")
+        got += [event async for event in events]
+    assert got == host.events
+
+
+async def test_a_broken_log_is_named_with_the_index() -> None:
+    host = ScriptedHost()
+    host.bodies.append(ended_at(sum(map(len, host.log.lines[:4]))))
+    host.replies.append(ok(**host.view(), brokenAt=4))
+    with pytest.raises(StorageUnavailable, match="Event 4 of") as caught:
+        await read(host)
+    assert caught.value.broken_at == 4
+
+
+async def test_a_connection_that_breaks_behind_the_end_is_not_made_again() -> None:
+    host = ScriptedHost()
+    host.bodies.append(broken_at(len(host.log.content)))
+    assert await read(host) == host.events
+    assert len(host.requests) == 1
 
 
 async def test_pauses_double_up_to_a_bound_and_an_event_begins_them_anew() -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import orjson
 
 from zhin_host import events as ev
-from zhin_host.client.errors import HistoryChanged, Refused
+from zhin_host.client.errors import Refused
+from zhin_host.client.reading import Reading
 from zhin_host.client.state import Message, SavedState
 from zhin_host.client.stream import EventStream, Until
 from zhin_host.client.turn import Turn
@@ -135,33 +135,21 @@ class Session:
         body = ev.json_bytes({"continuationToken": self.continuation_token})
         return self._begun(await self._call("POST", "/resume", body, is_repeatable=False))
 
-    async def events(
-        self, start: int | None = None, until: Until = "boundary"
-    ) -> AsyncGenerator[ev.Event, None]:
+    def events(self, start: int | None = None, until: Until = "boundary") -> Reading:
         """The session's events, each once and in order, over any number of broken connections.
+
+        Waiting for the next one raises SessionNotFound when the session was deleted, GaveUp when the host could not
+        be reached for as long as patience lasts (asked again, it goes on), and HistoryChanged when the host has lost
+        or changed events (`cursor` is 0 again).
 
         Args:
             start: Index of the first one, negative from the tail; None: the session's cursor.
             until: "boundary": end where the session is at rest or waits for a person; "tail": at what is there now;
                 "never": when the session is over.
-
-        Raises:
-            SessionNotFound: It was deleted.
-            GaveUp: The host could not be reached for as long as patience lasts; the same call goes on later.
-            HistoryChanged: The host has lost or changed events; `cursor` is 0 again.
         """
         start = self.cursor if start is None else start
         link = self._link if start == self.cursor else None
-        stream = EventStream(self._wire, self.session_id, start, until, link)
-        try:
-            async with aclosing(stream.events()) as events:
-                async for event in events:
-                    self.saw(event)
-                    self.handed_out(event)
-                    yield event
-        except HistoryChanged:
-            self.forget()
-            raise
+        return Reading(EventStream(self._wire, self.session_id, start, until, link), self)
 
     async def answer(
         self,

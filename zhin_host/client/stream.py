@@ -10,7 +10,7 @@ import httpx
 import orjson
 
 from zhin_host import events as ev
-from zhin_host.client.errors import ConnectionLost, GaveUp, HistoryChanged, Refused
+from zhin_host.client.errors import ConnectionLost, GaveUp, HistoryChanged, Refused, StorageUnavailable
 from zhin_host.client.lines import Lines, LineTooLong
 from zhin_host.client.patience import Tries
 from zhin_host.client.wire import Wire, session_path
@@ -50,7 +50,9 @@ class EventStream:
         self._is_boundary = False
 
     async def events(self) -> AsyncGenerator[ev.Event, None]:
-        """The events, until the session is where `until` says. Close it to leave.
+        """The events from the cursor on, until the session is where `until` says. Close it to leave.
+
+        Called again it goes on.
 
         Raises:
             Refused: The host said no: SessionNotFound once the session is deleted.
@@ -58,7 +60,9 @@ class EventStream:
             GaveUp: It was tried for as long as patience lasts, without a sign of life.
             HistoryChanged: The log does not follow on what was read.
         """
+        self._tries = Tries(self._wire.patience)
         while True:
+            self._tail = None
             try:
                 async with aclosing(self._connection()) as events:
                     async for event in events:
@@ -69,6 +73,8 @@ class EventStream:
                     return
                 cause: ConnectionLost | Refused = ConnectionLost("The stream ended before its end.")
             except ConnectionLost as error:
+                if self._has_ended():
+                    return
                 cause = error
             except Refused as error:
                 if not error.is_transient:
@@ -132,16 +138,22 @@ class EventStream:
         self._is_boundary = is_boundary(event)
         return event
 
+    def _has_ended(self) -> bool:
+        """Whether what came reaches to where `until` says, however the connection ended."""
+        if self._tail is None or self.cursor <= self._tail:
+            return False
+        return self._until == "tail" or (self._until == "boundary" and self._is_boundary)
+
     async def _is_at_end(self) -> bool:
         """Whether a body that ended well ended where `until` says: a host that stops ends its streams well too."""
-        if self._tail is not None and self.cursor > self._tail:
-            if self._until == "tail":
-                return True
-            if self._until == "boundary" and self._is_boundary:
-                return True
+        if self._has_ended():
+            return True
         view = await self._wire.call(
             "GET", session_path(self._session_id), session_id=self._session_id, cursor=max(self.cursor, 0)
         )
+        if view.get("brokenAt") == self.cursor:
+            message = f"Event {self.cursor} of session {self._session_id} cannot be read; somebody must mend its log."
+            raise StorageUnavailable("STORAGE_UNAVAILABLE", 503, message, {"index": self.cursor})
         is_over = view["status"] in ("completed", "failed")
         is_enough = self._until == "tail" or (self._until == "boundary" and view["status"] == "waiting")
         return (is_over or is_enough) and self.cursor >= view["cursor"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, Self, TypeVar
 
 from zhin_host.client.client import Client
+from zhin_host.client.reading import Reading
 from zhin_host.client.session import Answer, OnBusy, Session
 from zhin_host.client.state import Message, SavedState
 from zhin_host.client.stream import Until
@@ -57,7 +58,7 @@ async def _end_others() -> None:
 class SyncEvents(Iterator[Event]):
     """Events as they come. `close` it, or leave its `with` block, to leave before their end."""
 
-    def __init__(self, loop: Loop, events: AsyncGenerator[Event, None]) -> None:
+    def __init__(self, loop: Loop, events: Reading) -> None:
         self._loop = loop
         self._events = events
 
