@@ -118,8 +118,9 @@ class Session:
         self._unanswered = {"key": key, "body": body.decode()}
         try:
             answer = await self._call("POST", "", body, key=key)
-        except Refused:
-            self._unanswered = None
+        except Refused as error:
+            if error.status < 500:  # noqa: PLR2004 - a host that failed may have written it
+                self._unanswered = None
             raise
         self._unanswered = None
         return self._begun(answer)
