@@ -14,13 +14,13 @@ def fold(view: View, event: ev.Event) -> View:
     """The view after this event. Events come in the order of their indexes; types unknown here change nothing."""
     if event.index < view.cursor:
         return view
+    turns = view.turns
     if event.type in _OF_SESSION:
         view = _OF_SESSION[event.type](view, event)
-    elif view.turns and view.turns[-1].is_open:
-        turn = _turn_after(view.turns[-1], event)
-        if turn is not view.turns[-1]:
-            view = replace(view, turns=(*view.turns[:-1], turn))
-    return replace(view, cursor=event.index + 1, updated_at_ms=event.timestamp_ms)
+        turns = view.turns
+    elif turns and turns[-1].is_open:
+        turns = (*turns[:-1], _turn_after(turns[-1], event))
+    return replace(view, turns=turns, cursor=event.index + 1, updated_at_ms=event.timestamp_ms)
 
 
 def _turn_after(turn: TurnView, event: ev.Event) -> TurnView:
