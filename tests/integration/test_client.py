@@ -273,6 +273,7 @@ async def test_a_parked_turn_is_waited_for_on_one_connection(client: Client, liv
     while stream._idle_since_s - last_s < 0.5:  # ten heartbeats have gone
         await live.client.get("/health")
     assert set(hub._all) == {stream}
+    assert await client._wire.heartbeat_s() == 0.05
     await session.answer(event.data["pendingRequestIds"][0], approved=True)
     assert (await rest).type == ev.INPUT_COMPLETED
     await events.aclose()

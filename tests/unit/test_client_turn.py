@@ -89,6 +89,24 @@ async def test_a_message_that_others_queue_meanwhile_is_not_of_this_turn() -> No
     assert events[-1].type == ev.SESSION_WAITING
 
 
+async def test_a_turn_moves_the_cursor_over_no_event_that_nobody_was_given() -> None:
+    log = LogBuilder().start().finish("")
+    host, others = ScriptedHost(log), len(log.lines)
+    async with host.client() as client:
+        host.replies.append(host.accepted())
+        session = await client.start("Hello")
+        await session.turn.result()
+        assert session.cursor == others
+        log.follow_up("of another client").finish("")
+        await session.refresh()
+        log.follow_up("And then?").finish("")
+        host.replies.append(host.accepted())
+        await (await session.send("And then?")).result()
+        assert session.cursor == others
+        assert [event async for event in session.events()] == host.events[others:]
+        assert session.cursor == len(host.events)
+
+
 async def test_a_turn_that_parks_goes_on_when_it_is_answered() -> None:
     log = LogBuilder().start().ask_approval("call_1")
     host = ScriptedHost(log)

@@ -16,8 +16,8 @@ class Reader(Protocol):
     def saw(self, event: ev.Event) -> None:
         """An event came, whether or not it is handed out."""
 
-    def handed_out(self, event: ev.Event) -> None:
-        """An event is given to the caller."""
+    def handed_out(self, event: ev.Event, *, may_skip: bool) -> None:
+        """An event is given to the caller, who has chosen to skip what is missing before it, or has not."""
 
     def forget(self) -> None:
         """The log is another one than was read."""
@@ -64,7 +64,7 @@ class Reading(AsyncIterator[ev.Event]):
             is_picked = self._own is None or self._own.picks(event)
             self._is_over = self._own is not None and self._own.is_over
             if is_picked and event.index >= self._since:
-                self._reader.handed_out(event)
+                self._reader.handed_out(event, may_skip=self._own is None)
                 return event
         await self.aclose()
         raise StopAsyncIteration

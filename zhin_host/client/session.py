@@ -44,7 +44,8 @@ class Session:
 
     Attributes:
         session_id: For life.
-        cursor: Index of the event after the last one handed out by `events` or by a turn.
+        cursor: Index of the event after the last one handed out. A turn, which leaves out what is not its own, does
+            not move it over what nobody was given; `events`, begun at a later start, does.
         continuation_token: The one in force, as far as this client has seen.
     """
 
@@ -221,9 +222,9 @@ class Session:
         if token is not None and not ev.is_own_type(event.type):
             self._take_token(token, event.index)
 
-    def handed_out(self, event: ev.Event) -> None:
+    def handed_out(self, event: ev.Event, *, may_skip: bool) -> None:
         """Move the cursor behind an event; it never goes back."""
-        if event.index >= self.cursor:
+        if event.index == self.cursor or (may_skip and event.index > self.cursor):
             self.cursor, self._link = event.index + 1, event.sum
 
     def forget(self) -> None:

@@ -26,32 +26,47 @@ class Loop:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="zhin-client", daemon=True)
         self._thread.start()
+        self._lock = threading.Lock()  # nothing is given to the loop behind what ends it
+        self._is_closed = False
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run it to its end and give what it gives. An interrupted wait (Ctrl-C) cancels it."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Run it to its end and give what it gives. An interrupted wait (Ctrl-C) cancels it.
+
+        Raises:
+            RuntimeError: The loop is closed.
+        """
+        with self._lock:
+            if self._is_closed:
+                work.close()
+                raise RuntimeError("This client is closed; make a new one.")
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         finally:
             future.cancel()
 
-    @property
-    def is_closed(self) -> bool:
-        return self._loop.is_closed()
+    def close(self, last: Coroutine[Any, Any, None]) -> None:
+        """Cancel what still runs, run this as the last thing, and end the thread. Once is enough."""
+        with self._lock:
+            if self._is_closed:
+                last.close()
+                return
+            self._is_closed = True
+            future = asyncio.run_coroutine_threadsafe(_end_others(last), self._loop)
+        try:
+            future.result()
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
 
-    def close(self) -> None:
-        """Cancel what still runs, wait for its end, and end the thread."""
-        self.run(_end_others())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
-
-async def _end_others() -> None:
+async def _end_others(last: Coroutine[Any, Any, None]) -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
+    await last
     await asyncio.get_running_loop().shutdown_asyncgens()
 
 
@@ -171,9 +186,7 @@ class SyncClient:
 
     def close(self) -> None:
         """Close every connection and end the thread. Turns go on: closing never cancels."""
-        if not self._loop.is_closed:
-            self._loop.run(self._client.aclose())
-            self._loop.close()
+        self._loop.close(self._client.aclose())
 
     def start(
         self,

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from zhin_host.client.reading import OwnEvents, Reading
+from zhin_host.client.reading import OwnEvents, Reader, Reading
 from zhin_host.client.reducer import fold
 from zhin_host.client.stream import EventStream
 from zhin_host.client.view import TurnView, View
 from zhin_host.client.wire import Wire
 
-if TYPE_CHECKING:
-    from zhin_host.client.session import Session
+
+class Holder(Reader, Protocol):
+    """The session a turn is in."""
+
+    session_id: str
+
+    async def cancel(self, turn_id: str | None = None) -> bool:
+        """Cancel this turn if it is the open one; whether it was."""
 
 
 class Turn:
@@ -24,7 +30,7 @@ class Turn:
     """
 
     def __init__(
-        self, session: Session, wire: Wire, turn_id: str, start_index: int, *, is_queued: bool = False
+        self, session: Holder, wire: Wire, turn_id: str, start_index: int, *, is_queued: bool = False
     ) -> None:
         self._session = session
         self._wire = wire
