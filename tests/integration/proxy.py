@@ -40,6 +40,7 @@ class Proxy:
         self.sent = b""
         self._to_port = to_port
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
 
     @property
     def url(self) -> str:
@@ -53,6 +54,7 @@ class Proxy:
         self._tasks.add(task)
         try:
             to_reader, to_writer = await asyncio.open_connection("localhost", self._to_port)
+            self._writers |= {writer, to_writer}
             try:
                 up = asyncio.create_task(self._up(reader, to_writer))
                 with contextlib.suppress(ConnectionError):
@@ -60,7 +62,10 @@ class Proxy:
                 up.cancel()
                 await asyncio.wait((up,))
             finally:
-                to_writer.close()
+                to_writer.transport.abort()
+                self._writers -= {writer, to_writer}
+        except OSError:
+            pass  # no host is there
         finally:
             writer.transport.abort()
             self._tasks.discard(task)
@@ -85,8 +90,8 @@ class Proxy:
                 return
 
     async def end(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+        for writer in self._writers:
+            writer.transport.abort()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 

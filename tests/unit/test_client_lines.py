@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import LogBuilder
 from zhin_host.client.lines import Lines, LineTooLong
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=20))
 def test_bytes_cut_anywhere_give_the_same_lines(content: bytes, cuts: list[int]) -> None:
     at = [0, *sorted(cut for cut in cuts if cut <= len(content)), len(content)]
@@ -22,6 +23,7 @@ def test_bytes_cut_anywhere_give_the_same_lines(content: bytes, cuts: list[int])
     assert lines.has_part == bool(rest)
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(), max_size=8), st.integers(1, 7))
 def test_no_cut_within_a_character_changes_a_line(texts: list[str], size_bytes: int) -> None:
     wanted = [text.encode("utf-8", "replace").replace(b"\n", b"") for text in texts]

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import LogBuilder, rechained
@@ -81,6 +81,7 @@ FAULTS = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(st.sampled_from(sorted(STORIES)), st.lists(FAULTS, max_size=10), st.integers(1, 500))
 async def test_any_number_of_faults_loses_and_repeats_nothing(
     name: str, faults: list[Any], size_bytes: int

@@ -6,7 +6,7 @@ from functools import reduce
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import START_MS, LogBuilder, session_id_of
@@ -77,6 +77,7 @@ def test_a_completed_turn_says_what_its_deltas_said(name: str) -> None:
 # -- idempotence -----------------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.sampled_from(sorted(LOGS)), st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=6))
 def test_overlapping_and_repeated_deliveries_fold_to_the_same_view(
     name: str, connections: list[tuple[float, float]]
@@ -88,6 +89,7 @@ def test_overlapping_and_repeated_deliveries_fold_to_the_same_view(
     assert reduce(fold, events[view.cursor :], view) == view_of(events)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(sorted(LOGS)))
 def test_an_event_folded_twice_changes_nothing_at_all(name: str) -> None:
     view = View()
@@ -96,6 +98,7 @@ def test_an_event_folded_twice_changes_nothing_at_all(name: str) -> None:
         assert fold(view, event) is view
 
 
+@settings(deadline=None)
 @given(st.sampled_from(sorted(LOGS)), st.data())
 def test_a_view_may_begin_in_the_middle(name: str, data: st.DataObject) -> None:
     events = LOGS[name]
@@ -243,6 +246,7 @@ def test_an_ended_session_says_how() -> None:
 # -- pieces ----------------------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(max_size=3), max_size=60), st.integers(0, 60))
 def test_pieces_are_the_deltas_in_order_and_are_cut_at_any_index(deltas: list[str], at: int) -> None:
     pieces = Pieces()

@@ -12,7 +12,7 @@ import orjson
 from zhin_host import events as ev
 from zhin_host.client.errors import Refused
 from zhin_host.client.reading import Reading
-from zhin_host.client.state import Message, SavedState
+from zhin_host.client.state import Message, SavedState, Unanswered
 from zhin_host.client.stream import EventStream, Until
 from zhin_host.client.turn import Turn
 from zhin_host.client.view import Request
@@ -107,23 +107,14 @@ class Session:
             SessionTerminal: The session is over.
             GaveUp: No answer came; the message may have arrived.
         """
-        body = ev.json_bytes(
-            {"continuationToken": self.continuation_token, "message": message, "onBusy": on_busy}
-        )
-        before = self._unanswered
-        if key is not None and before is not None and before["key"] == key:
-            body = _as_before(
-                before["body"].encode(), body
-            )  # the token may be another by now; the key knows the old
-        key = key or new_key()
-        self._unanswered = {"key": key, "body": body.decode()}
+        sending = self._unanswered = self._sending(message, on_busy, key)
         try:
-            answer = await self._call("POST", "", body, key=key)
+            answer = await self._call("POST", "", sending["body"].encode(), key=sending["key"])
         except Refused as error:
             if error.status < 500:  # noqa: PLR2004 - a host that failed may have written it
-                self._unanswered = None
+                self._answered(sending)
             raise
-        self._unanswered = None
+        self._answered(sending)
         return self._begun(answer)
 
     async def resume(self) -> Turn:
@@ -237,6 +228,23 @@ class Session:
         if index >= self._token_index:
             self.continuation_token, self._token_index = token, index
 
+    def _sending(self, message: Message, on_busy: OnBusy, key: str | None) -> Unanswered:
+        """What is sent under the key: of a message that was sent before, the very same bytes.
+
+        The token is part of them, and the one in force may be another by now: the host knows the key by the old.
+        """
+        fields = {"continuationToken": self.continuation_token, "message": message, "onBusy": on_busy}
+        body, before = ev.json_bytes(fields).decode(), self._unanswered
+        if key is not None and before is not None and before["key"] == key:
+            sent, now = orjson.loads(before["body"]), orjson.loads(body)
+            if (sent["message"], sent["onBusy"]) == (now["message"], now["onBusy"]):
+                return before
+        return {"key": key or new_key(), "body": body}
+
+    def _answered(self, sending: Unanswered) -> None:
+        if self._unanswered is sending:
+            self._unanswered = None
+
     def _begun(self, answer: Mapping[str, Any]) -> Turn:
         self._take_token(answer["continuationToken"], answer["startIndex"])
         is_queued = answer.get("queued") is True
@@ -266,12 +274,6 @@ class Session:
 def new_key() -> str:
     """An Idempotency-Key that nobody else makes."""
     return uuid.uuid4().hex
-
-
-def _as_before(before: bytes, body: bytes) -> bytes:
-    """The body sent before, when it is the same message; else the new one, which the host may refuse under this key."""
-    sent, now = orjson.loads(before), orjson.loads(body)
-    return before if (sent["message"], sent["onBusy"]) == (now["message"], now["onBusy"]) else body
 
 
 def _request_id(request: str | ev.Event | Request) -> str:
