@@ -120,11 +120,11 @@ QUICK = Sizes(
     turns=240,
     turn_chunks=20,
     lone_turns=80,
-    stream_turns=((2_000, 2), (20_000, 1), (30_000, 1)),
+    stream_turns=((2_000, 2), (8_000, 1), (16_000, 1)),
     yielding_chunks=3_000,
     readers=50,
     readers_chunks=400,
-    replay_events=20_000,
+    replay_events=16_000,
     replays=2,
     joins=50,
     followups=300,
@@ -140,7 +140,7 @@ QUICK = Sizes(
     approvals=40,
     settle_s=1.1,
     append_events=30_000,
-    audited=30,
+    audited=20,
     audited_bytes=500_000,
 )
 """Every figure once, smaller; under a minute."""

@@ -43,7 +43,7 @@ async def crowd(bench: Bench, hosted: Hosted, readers: int, chunks: int) -> floa
 
 
 async def measure_tight(bench: Bench) -> None:
-    """Long turns of a tight agent, over one-line streaming; the longest over those of 20,000 chunks."""
+    """Long turns of a tight agent, over one-line streaming; the longest over those of the second length."""
     sizes, hosted = bench.sizes, bench.standing_host()
     rates: dict[int, list[float]] = {}
     streamers = await _streamers(bench)
