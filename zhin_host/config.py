@@ -68,7 +68,7 @@ class Config:
     worker_threads_max: int = _setting(
         64, "threads", "Plain functions that run at once; more wait their turn.", 1
     )
-    batch_events_max: int = _setting(64, "events", "Deltas that are gathered into one write.", 1)
+    batch_events_max: int = _setting(256, "events", "Deltas that are gathered into one write.", 1)
     tail_bytes_max: int = _setting(
         256 * 1024, "bytes", "Recent bytes of a session kept in memory for its readers."
     )

@@ -29,6 +29,7 @@ _log = logging.getLogger("zhin_host.sessions")
 
 _UNMARK_AT_ONCE = 256
 _RECOVERED_AT_ONCE = 16
+_DROPPED_AT_ONCE = 64
 
 
 class LiveSessions:
@@ -260,10 +261,13 @@ class LiveSessions:
         config, now_s = self._services.config, self._services.clock.monotonic_s()
         idle = [live for live in self._live.values() if self._may_leave(live)]
         over = max(0, len(idle) - config.idle_sessions_max)
-        for at, live in enumerate(idle):
-            stays_s = config.idle_s if _is_done(live) else config.parked_s
-            if at < over or now_s - live.used_at_s >= stays_s:
-                await self._drop(live)
+        leaving = [
+            live
+            for at, live in enumerate(idle)
+            if at < over or now_s - live.used_at_s >= (config.idle_s if _is_done(live) else config.parked_s)
+        ]
+        for first in range(0, len(leaving), _DROPPED_AT_ONCE):  # one by one, more might come than leave
+            await asyncio.gather(*map(self._drop, leaving[first : first + _DROPPED_AT_ONCE]))
 
     def _may_leave(self, live: LiveSession) -> bool:
         if not live.is_unused or live.session_id in self._users or live.session_id in self._to_unmark:

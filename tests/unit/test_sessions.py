@@ -157,7 +157,24 @@ async def test_a_command_that_comes_while_a_session_leaves_finds_it_again() -> N
         assert types(await host.idle(session_id)).count("turn.completed") == 2
 
 
-async def test_a_session_deleted_while_others_leave_disturbs_nobody() -> None:
+async def test_many_leave_at_once_so_that_no_more_come_than_leave() -> None:
+    persistence = UnsteadyPersistence()
+    async with hosting(obedient, persistence=persistence, idle_s=0.0) as host:
+        session_ids = [await resting(host) for _ in range(20)]
+        host.host._sessions.sweep()
+        persistence.hold_snapshots()
+        leaving = asyncio.create_task(host.host._sessions.drop_idle())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        live = host.host._sessions.live
+        assert sum(one.lock.locked() for one in live) == 20
+        persistence.let_snapshots_go()
+        await leaving
+        assert not any(host.is_in_memory(session_id) for session_id in session_ids)
+
+
+async def test_a_session_deleted_while_others_leave_disturbs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zhin_host.sessions._DROPPED_AT_ONCE", 1)  # the second waits for the first
     persistence = UnsteadyPersistence()
     async with hosting(obedient, persistence=persistence, idle_s=0.0) as host:
         first, second, third = [await resting(host) for _ in range(3)]
@@ -173,7 +190,8 @@ async def test_a_session_deleted_while_others_leave_disturbs_nobody() -> None:
         assert not any(host.is_in_memory(session_id) for session_id in (first, second, third))
 
 
-async def test_a_session_taken_up_while_others_leave_runs_on() -> None:
+async def test_a_session_taken_up_while_others_leave_runs_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zhin_host.sessions._DROPPED_AT_ONCE", 1)  # the second waits for the first
     persistence = UnsteadyPersistence()
     async with hosting(obedient, persistence=persistence, idle_s=0.0) as host:
         _, second = [await resting(host) for _ in range(2)]
