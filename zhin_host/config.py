@@ -35,7 +35,7 @@ class Config:
         "mode",
         "boundary: sync before a POST is answered and at steps; always: before anyone reads; never.",
     )
-    line_bytes_max: int = _setting(1 << 20, "bytes", "An event's line; a larger event is refused.", 4096)
+    line_bytes_max: int = _setting(1 << 20, "bytes", "An event's line; a larger event is refused.", 8192)
     body_bytes_max: int = _setting(1 << 20, "bytes", "A request's body; a larger one is 413.", 64)
     body_depth_max: int = _setting(64, "levels", "Nesting of a request's body; a deeper one is 400.", 4)
     body_timeout_s: float = _setting(30.0, "seconds", "How long a body may take to arrive; then 408.", 0.01)

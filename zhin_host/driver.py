@@ -37,8 +37,11 @@ class TurnDriver:
         self._left: set[HttpTurnRunner] = set()
         self._is_stopping = False
 
-    def __len__(self) -> int:
-        return len(self._runners)
+    def has_room(self, limit: int) -> bool:
+        """Whether fewer turns than `limit` are open; one whose end is in the log and not yet durable is not."""
+        if len(self._runners) < limit:
+            return True
+        return sum(not runner.has_ended for runner in self._runners.values()) < limit
 
     def runner(self, session_id: SessionId) -> HttpTurnRunner | None:
         """Who runs the session's open turn; None when nobody does (a restart, or it left memory while parked)."""

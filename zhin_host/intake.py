@@ -287,7 +287,7 @@ class Intake:
             BodyTooLarge: The message does not fit a line.
         """
         limit = self._services.config.open_turns_max
-        if len(self._driver) + self._beginning >= limit:
+        if not self._driver.has_room(limit - self._beginning):
             raise TooManySessions(f"{limit} turns are open; answer or cancel some, or try again later.")
         check_line(self._services, {"message": message})
         self._beginning += 1

@@ -119,7 +119,7 @@ class HttpAgentSessionStore:
             if turn is None or (turn_id is not None and turn_id != turn.turn_id):
                 return "no_active_turn"
             if live.state.agent not in self._driver.agents:
-                raise AgentUnavailable(f"The agent {live.state.agent!r} of this session is not hosted here.")
+                raise AgentUnavailable(_not_hosted(live.state.agent))
             if turn.cancelling is None:
                 await self._sessions.mark_running(live)
                 data = {"turnId": turn.turn_id, "reason": "requested", **by(who)}
@@ -135,6 +135,8 @@ class HttpAgentSessionStore:
             if state.terminal is not None:
                 raise SessionTerminal(state.terminal)
             if state.turn is not None:
+                if state.agent not in self._driver.agents:
+                    raise AgentUnavailable(_not_hosted(state.agent))
                 raise SessionBusy(busy_sentence(state), list(state.pending))
             data: dict[str, Any] = {"sessionId": session_id}
             if state.queue:
@@ -299,3 +301,7 @@ class HttpAgentSessionStore:
     def _check_running(self) -> None:
         if self._is_stopping:
             raise ShuttingDown
+
+
+def _not_hosted(agent: str) -> str:
+    return f"The agent {agent!r} of this session is not hosted here; its open turn goes on when the agent is back."

@@ -49,7 +49,7 @@ class HttpTurnRunner:
         agent: What works on the message.
         services: Clock, settings and worker threads.
         read: Reads the record of earlier attempts, in a thread; None when there were none.
-        on_end: Called once the turn's end is in the log, or the runner has given the turn up.
+        on_end: Called once the turn's end is durable, or the runner has given the turn up.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class HttpTurnRunner:
         self._has_begun = False
         self._is_stopped = False
         self._is_ended = False
+        self.has_ended = False  # in the log, whether it is durable yet or not
 
     @property
     def is_parked(self) -> bool:
@@ -180,11 +181,13 @@ class HttpTurnRunner:
 
         try:
             try:
-                await self.live.journal.commit(compose)
+                await self.live.journal.write_when_possible(compose)
             except EventRefused as refused:  # its last words fit no line: it ends all the same
                 _log.exception("turn %s of %s cannot end as it should", self.turn_id, self.live.session_id)
                 thought, ended_by = [], refused
-                await self.live.journal.commit(compose)
+                await self.live.journal.write_when_possible(compose)
+            self.has_ended = True
+            await self.live.journal.sync_when_possible()
         finally:
             self._on_end(self)
 

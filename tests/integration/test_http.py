@@ -490,9 +490,9 @@ async def test_a_body_too_large_is_413_whether_its_size_is_said_or_not(live: Ser
 
 
 async def test_a_message_that_does_not_fit_a_line_is_413(data_dir: Path, script: Script) -> None:
-    host = create_agent_session_host(script, data_dir=data_dir, line_bytes_max=4096)
+    host = create_agent_session_host(script, data_dir=data_dir, line_bytes_max=8192)
     async with served(host) as live:
-        response = await live.client.post("/session", json={"message": "x" * 4096})
+        response = await live.client.post("/session", json={"message": "x" * 8192})
         live.refused(response, 413, "BODY_TOO_LARGE")
     assert files_of(data_dir, "ses_") == []
 

@@ -345,7 +345,7 @@ async def test_a_session_whose_recovery_cannot_be_written_delays_nobody() -> Non
     content = stored(persistence, accepted.session_id).splitlines(keepends=True)
     persistence._logs[SessionId(accepted.session_id)] = bytearray(b"".join(content[: at + 1]))
     hanging.hangs = False
-    async with hosting(hanging.agent, persistence=persistence, is_audited=False, line_bytes_max=4096) as host:
+    async with hosting(hanging.agent, persistence=persistence, is_audited=False, line_bytes_max=8192) as host:
         await host.seen(good, ev.TURN_COMPLETED)
         await _until_ready(host)
 

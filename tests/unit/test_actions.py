@@ -329,7 +329,7 @@ async def test_arguments_that_do_not_fit_the_function_are_a_failure() -> None:
 
 @pytest.mark.parametrize(
     ("argument", "code"),
-    [(object(), "UNSERIALIZABLE"), ("x" * 5000, "ARGUMENTS_TOO_LARGE")],
+    [(object(), "UNSERIALIZABLE"), ("x" * 9000, "ARGUMENTS_TOO_LARGE")],
     ids=["no form", "too large"],
 )
 async def test_arguments_that_cannot_be_recorded_fail_the_action_before_it_runs(
@@ -341,7 +341,7 @@ async def test_arguments_that_cannot_be_recorded_fail_the_action_before_it_runs(
         assert caught.value.error["code"] == code
         assert caught.value.__cause__ is not None
 
-    events = await ran(work, line_bytes_max=4096)
+    events = await ran(work, line_bytes_max=8192)
     assert types(events)[4:6] == ["actions.requested", "action.result"]
     assert one(events, "actions.requested")["input"] == {}
     assert one(events, "action.result")["status"] == "failed"
@@ -350,7 +350,7 @@ async def test_arguments_that_cannot_be_recorded_fail_the_action_before_it_runs(
 
 @pytest.mark.parametrize(
     ("value", "code"),
-    [(object(), "UNSERIALIZABLE"), ("x" * 5000, "RESULT_TOO_LARGE")],
+    [(object(), "UNSERIALIZABLE"), ("x" * 9000, "RESULT_TOO_LARGE")],
     ids=["no form", "too large"],
 )
 async def test_a_value_that_cannot_be_recorded_fails_the_action_which_is_not_run_again(
@@ -367,13 +367,13 @@ async def test_a_value_that_cannot_be_recorded_fails_the_action_which_is_not_run
             await turn.run("make", make)
         assert caught.value.error["code"] == code
 
-    events = await ran(work, line_bytes_max=4096)
+    events = await ran(work, line_bytes_max=8192)
     assert one(events, "action.result")["status"] == "failed"
     assert "output" not in one(events, "action.result")
     assert runs == [1]
 
 
-@pytest.mark.parametrize("size_bytes", range(4096 - 1024 - 256 - 8, 4096, 111))
+@pytest.mark.parametrize("size_bytes", range(8192 - 1024 - 256 - 8, 8192, 111))
 async def test_a_value_near_the_limit_is_recorded_or_refused_and_never_breaks_the_log(
     size_bytes: int,
 ) -> None:
@@ -383,7 +383,7 @@ async def test_a_value_near_the_limit_is_recorded_or_refused_and_never_breaks_th
         except ActionFailed as failure:
             assert failure.error["code"] == "RESULT_TOO_LARGE"  # noqa: PT017 - either is right
 
-    events = await ran(work, line_bytes_max=4096)
+    events = await ran(work, line_bytes_max=8192)
     assert one(events, "action.result")["status"] in {"completed", "failed"}
     assert "turn.completed" in types(events)
 
@@ -395,7 +395,7 @@ async def test_a_name_that_no_reader_could_bear_is_refused_and_leaves_no_trace(n
             await turn.run(name, fetch_plainly, "here")
         await turn.run("n" * 128, fetch_plainly, "here")
 
-    events = await ran(work, line_bytes_max=4096)
+    events = await ran(work, line_bytes_max=8192)
     assert types(events).count("actions.requested") == 1
     assert one(events, "action.result")["toolName"] == "n" * 128
 
@@ -416,7 +416,7 @@ async def test_an_error_too_long_for_a_line_is_told_in_part() -> None:
         with pytest.raises(ActionFailed):
             await turn.run("fail", raising(ValueError("\x00" * 10_000), is_async=True))
 
-    events = await ran(work, line_bytes_max=4096)
+    events = await ran(work, line_bytes_max=8192)
     assert one(events, "action.result")["status"] == "failed"
     assert "turn.completed" in types(events)
 

@@ -181,7 +181,7 @@ async def test_arguments_that_do_not_fit_fail_the_call_and_nobody_is_asked() -> 
 
 async def test_arguments_that_no_line_can_show_fail_the_call_and_nobody_is_asked() -> None:
     outcomes: list[Any] = []
-    async with hosting(calling(noting("always", []), outcomes, page="x" * 5000), line_bytes_max=4096) as host:
+    async with hosting(calling(noting("always", []), outcomes, page="x" * 9000), line_bytes_max=8192) as host:
         events = await host.run()
     assert outcomes[0].error["code"] == "ARGUMENTS_TOO_LARGE"
     assert "input.requested" not in types(events)
@@ -191,7 +191,7 @@ async def test_arguments_that_no_line_can_show_fail_the_call_and_nobody_is_asked
 async def test_arguments_near_the_limit_are_shown_or_refused_and_never_break_the_log(size_bytes: int) -> None:
     outcomes: list[Any] = []
     made = noting("once", [])
-    async with hosting(calling(made, outcomes, page="x" * size_bytes), line_bytes_max=4096) as host:
+    async with hosting(calling(made, outcomes, page="x" * size_bytes), line_bytes_max=8192) as host:
         accepted = await host.start()
         events = await host.events(accepted.session_id)
         if "input.requested" in types(events):
@@ -377,13 +377,13 @@ async def test_who_says_cancelled_of_an_authorization_does_not_give_it_up() -> N
 
 
 REFUSED: dict[str, tuple[Callable[[Turn], Any], type[Exception]]] = {
-    "a prompt too long": (lambda turn: turn.ask("x" * 5000), EventTooLarge),
-    "details too long": (lambda turn: turn.approve("?", text="x" * 5000), EventTooLarge),
+    "a prompt too long": (lambda turn: turn.ask("x" * 9000), EventTooLarge),
+    "details too long": (lambda turn: turn.approve("?", text="x" * 9000), EventTooLarge),
     "details without a form": (lambda turn: turn.approve("?", text=object()), Unserializable),
-    "options too long": (lambda turn: turn.ask("?", ["x" * 5000]), EventTooLarge),
+    "options too long": (lambda turn: turn.ask("?", ["x" * 9000]), EventTooLarge),
     "options without a form": (lambda turn: turn.ask("?", [object()]), Unserializable),
-    "a connection too long": (lambda turn: turn.authorize("x" * 5000), EventTooLarge),
-    "an address too long": (lambda turn: turn.authorize("mail", "x" * 5000), EventTooLarge),
+    "a connection too long": (lambda turn: turn.authorize("x" * 9000), EventTooLarge),
+    "an address too long": (lambda turn: turn.authorize("mail", "x" * 9000), EventTooLarge),
 }
 
 
@@ -396,13 +396,13 @@ async def test_a_request_that_no_line_can_hold_is_refused_where_it_is_made(what:
             await make(turn)
         await turn.say("still here")
 
-    async with hosting(agent, line_bytes_max=4096) as host:
+    async with hosting(agent, line_bytes_max=8192) as host:
         events = await host.run()
     assert one(events, "message.completed")["message"] == "still here"
     assert not {"input.requested", "authorization.required"} & set(types(events))
 
 
-@pytest.mark.parametrize("size_bytes", range(2300, 4096, 93))
+@pytest.mark.parametrize("size_bytes", range(6396, 8192, 93))
 async def test_a_prompt_near_the_limit_is_asked_or_refused_and_never_breaks_the_log(size_bytes: int) -> None:
     async def agent(turn: Turn) -> None:
         with contextlib.suppress(EventTooLarge):
@@ -410,7 +410,7 @@ async def test_a_prompt_near_the_limit_is_asked_or_refused_and_never_breaks_the_
         with contextlib.suppress(EventTooLarge):
             await turn.authorize("y" * size_bytes)
 
-    async with hosting(agent, line_bytes_max=4096) as host:
+    async with hosting(agent, line_bytes_max=8192) as host:
         accepted = await host.start()
         events = await host.events(accepted.session_id)
         await host.cancel(accepted.session_id)

@@ -321,12 +321,12 @@ def test_audit_names_each_fault_on_a_line_and_exits_1(invoke: Invoke, data_dir: 
 
 
 def test_audit_takes_the_line_limit_from_the_environment(invoke: Invoke, data_dir: Path) -> None:
-    log = LogBuilder().start("x" * 5_000)
+    log = LogBuilder().start("x" * 9_000)
     write_log(data_dir, log)
     assert invoke("audit", "--data-dir", data_dir).exit_code == 0
-    result = invoke("audit", "--data-dir", data_dir, env={"ZHIN_LINE_BYTES_MAX": "4096"})
+    result = invoke("audit", "--data-dir", data_dir, env={"ZHIN_LINE_BYTES_MAX": "8192"})
     assert result.exit_code == 1
-    assert "over the limit of 4096" in result.stdout
+    assert "over the limit of 8192" in result.stdout
 
 
 # -- all that read ----------------------------------------------------------------------------------------------

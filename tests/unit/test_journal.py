@@ -289,7 +289,7 @@ async def test_a_wait_for_storage_can_be_cancelled_and_what_was_queued_stays() -
 @pytest.mark.parametrize(
     ("draft", "error"),
     [
-        (ev.Draft(ev.MESSAGE_APPENDED, {"messageDelta": "x" * 5000}), EventTooLarge),
+        (ev.Draft(ev.MESSAGE_APPENDED, {"messageDelta": "x" * 9000}), EventTooLarge),
         (ev.Draft("x.odd", {"value": object()}), Unserializable),
         (ev.Draft(ev.TURN_STARTED, {"turnId": "turn_2", "continuationToken": token_of(2)}), IllegalMove),
         (ev.Draft("unknown", {}), IllegalMove),
@@ -299,7 +299,7 @@ async def test_a_wait_for_storage_can_be_cancelled_and_what_was_queued_stays() -
 async def test_a_draft_that_is_no_line_changes_nothing_and_the_next_one_is_written(
     draft: ev.Draft, error: type[Exception]
 ) -> None:
-    bench = Bench(line_bytes_max=4096)
+    bench = Bench(line_bytes_max=8192)
     before = copy.deepcopy(bench.journal.state)
     with pytest.raises(error):
         bench.journal.write([ev.Draft(ev.MESSAGE_APPENDED, DELTA), draft])
@@ -309,14 +309,14 @@ async def test_a_draft_that_is_no_line_changes_nothing_and_the_next_one_is_writt
 
 
 BAD = [
-    ev.Draft(ev.ACTIONS_REQUESTED, {"callId": "call_1", "toolName": "x" * 5000, "input": {}}),
+    ev.Draft(ev.ACTIONS_REQUESTED, {"callId": "call_1", "toolName": "x" * 9000, "input": {}}),
     ev.Draft(ev.ACTION_RESULT, {"callId": "call_7", "toolName": "", "status": "failed", "durationMs": 0}),
 ]
 
 
 @pytest.mark.parametrize("bad", BAD, ids=["too large", "illegal"])
 async def test_a_queued_event_that_can_never_be_written_keeps_out_none_of_the_others(bad: ev.Draft) -> None:
-    bench = Bench(line_bytes_max=4096)
+    bench = Bench(line_bytes_max=8192)
     bench.say("one")
     bench.journal.queue(*bad)
     bench.say("two")
@@ -329,7 +329,7 @@ async def test_a_queued_event_that_can_never_be_written_keeps_out_none_of_the_ot
 
 
 async def test_the_flush_of_a_queue_writes_what_can_be_written() -> None:
-    bench = Bench(line_bytes_max=4096)
+    bench = Bench(line_bytes_max=8192)
     for draft in (*BAD, ev.Draft(ev.MESSAGE_APPENDED, DELTA), *BAD):
         bench.journal.queue(*draft)
     await turns_of_the_loop()

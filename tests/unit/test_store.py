@@ -114,13 +114,13 @@ async def test_an_agent_is_chosen_by_name_and_the_first_one_when_none_is_named()
 
 
 async def test_a_message_that_no_line_can_hold_starts_no_session_and_no_turn() -> None:
-    async with hosting(talkative, line_bytes_max=4096) as host:
+    async with hosting(talkative, line_bytes_max=8192) as host:
         with pytest.raises(BodyTooLarge):
-            await host.start("x" * 4096)
+            await host.start("x" * 8192)
         assert host.persistence.session_ids() == []
         session_id, token = await resting(host)
         await refused(
-            host, session_id, BodyTooLarge, host.store.proceed(NOBODY, session_id, token, "x" * 4096)
+            host, session_id, BodyTooLarge, host.store.proceed(NOBODY, session_id, token, "x" * 8192)
         )
 
 
@@ -154,9 +154,9 @@ async def test_no_more_turns_are_open_than_the_host_bears_when_they_come_all_at_
 
 
 async def test_metadata_that_no_line_can_hold_starts_no_session() -> None:
-    async with hosting(talkative, line_bytes_max=4096) as host:
+    async with hosting(talkative, line_bytes_max=8192) as host:
         with pytest.raises(BodyTooLarge):
-            await host.start(note="x" * 4096)
+            await host.start(note="x" * 8192)
         assert host.persistence.session_ids() == []
 
 
@@ -473,9 +473,9 @@ async def test_a_request_takes_the_answer_of_its_kind_only(message: str, answer:
 
 
 async def test_an_answer_that_no_line_can_hold_is_refused_and_the_request_stays_open() -> None:
-    async with hosting(talkative, line_bytes_max=4096) as host:
+    async with hosting(talkative, line_bytes_max=8192) as host:
         session_id, request_id = await asking(host)
-        for answer, comment in (({"response": "x" * 4096}, None), ({"response": 1}, "x" * 4096)):
+        for answer, comment in (({"response": "x" * 8192}, None), ({"response": 1}, "x" * 8192)):
             command = host.store.answer(NOBODY, session_id, request_id, answer, comment)
             await refused(host, session_id, BodyTooLarge, command)
         await host.respond(session_id, request_id, "short")
@@ -580,9 +580,9 @@ async def test_an_authorization_is_completed_under_its_own_id_in_its_own_session
 
 
 async def test_an_authorization_error_that_no_line_can_hold_is_refused_and_the_request_stays_open() -> None:
-    async with hosting(talkative, line_bytes_max=4096) as host:
+    async with hosting(talkative, line_bytes_max=8192) as host:
         session_id, request_id = await asking(host, "authorize")
-        command = authorize(host, request_id, success=False, error="x" * 4096)
+        command = authorize(host, request_id, success=False, error="x" * 8192)
         await refused(host, session_id, BodyTooLarge, command)
         await authorize(host, request_id, success=False, error="declined")
         assert one(await host.idle(session_id), "message.completed")["message"] == "False"
@@ -627,10 +627,10 @@ async def test_a_session_with_a_turn_open_can_be_neither_ended_nor_deleted() -> 
 
 
 async def test_a_message_that_no_line_can_hold_ends_no_session() -> None:
-    async with hosting(talkative, line_bytes_max=4096) as host:
+    async with hosting(talkative, line_bytes_max=8192) as host:
         session_id, _ = await resting(host)
         for outcome in ("completed", "failed"):
-            command = host.store.end(NOBODY, session_id, outcome, "x" * 4096)
+            command = host.store.end(NOBODY, session_id, outcome, "x" * 8192)
             await refused(host, session_id, BodyTooLarge, command)
         await host.store.end(NOBODY, session_id, "completed", "short")
 
@@ -715,6 +715,7 @@ async def test_a_turn_whose_agent_is_not_hosted_stays_open_and_says_so_and_ready
             host.store.proceed(NOBODY, session_id, token, "again"),
             host.store.answer(NOBODY, session_id, request_id, {"response": 1}, None),
             host.store.cancel(NOBODY, session_id, None),
+            host.store.end(NOBODY, session_id, "completed", None),
         ):
             await refused(host, session_id, AgentUnavailable, command)
         assert host.log(session_id) == before

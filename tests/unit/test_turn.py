@@ -134,10 +134,10 @@ async def test_a_short_turn_is_few_writes() -> None:
 async def test_a_text_that_no_line_can_hold_is_refused_where_it_is_said(method: str) -> None:
     async def work(turn: Turn) -> None:
         with pytest.raises(EventTooLarge):
-            await getattr(turn, method)("x" * 4096)
+            await getattr(turn, method)("x" * 8192)
         await turn.say("still here")
 
-    events = await ran(work, line_bytes_max=4096)
+    events = await ran(work, line_bytes_max=8192)
     assert one(events, "message.completed")["message"] == "still here"
 
 
@@ -146,7 +146,7 @@ async def test_a_text_that_just_fits_a_line_is_said(text: str) -> None:
     async def work(turn: Turn) -> None:
         await turn.say(text)
 
-    events = await ran(work, line_bytes_max=4096)
+    events = await ran(work, line_bytes_max=8192)
     assert one(events, "message.appended")["messageDelta"] == text
 
 
@@ -381,7 +381,7 @@ async def test_an_event_type_that_is_not_the_agents_own_is_refused(kind: str) ->
     ]
 
 
-@pytest.mark.parametrize("value", [object(), "x" * 5000], ids=["no form", "too large"])
+@pytest.mark.parametrize("value", [object(), "x" * 9000], ids=["no form", "too large"])
 @pytest.mark.parametrize("method", ["emit", "checkpoint"])
 async def test_data_that_no_line_can_hold_is_refused_where_it_is_given(method: str, value: object) -> None:
     async def work(turn: Turn) -> None:
@@ -389,10 +389,10 @@ async def test_data_that_no_line_can_hold_is_refused_where_it_is_given(method: s
             await (turn.emit("x.a", {"a": value}) if method == "emit" else turn.checkpoint({"a": value}))
         assert turn.state is None
 
-    assert "turn.completed" in types(await ran(work, line_bytes_max=4096))
+    assert "turn.completed" in types(await ran(work, line_bytes_max=8192))
 
 
-@pytest.mark.parametrize("size_bytes", range(3600, 4096, 31))
+@pytest.mark.parametrize("size_bytes", range(7696, 8192, 31))
 async def test_data_near_the_limit_is_written_or_refused_and_never_breaks_the_log(size_bytes: int) -> None:
     async def work(turn: Turn) -> None:
         for make in (turn.say, turn.think, turn.checkpoint, lambda text: turn.emit("x.a", {"a": text})):
@@ -401,7 +401,7 @@ async def test_data_near_the_limit_is_written_or_refused_and_never_breaks_the_lo
             except EventTooLarge:
                 continue
 
-    assert "turn.completed" in types(await ran(work, line_bytes_max=4096))
+    assert "turn.completed" in types(await ran(work, line_bytes_max=8192))
 
 
 async def test_the_state_of_the_last_completed_turn_is_the_next_ones_to_begin_with() -> None:
@@ -466,6 +466,17 @@ async def test_a_history_that_cannot_be_read_now_is_waited_for(data_dir: Path) -
     assert [len(history) for history in seen] == [0, 2]
 
 
+async def test_the_shortest_line_that_may_be_set_holds_the_end_of_every_answer() -> None:
+    async def work(turn: Turn) -> None:
+        for _ in range(12):
+            await turn.say("\x00" * 500)  # the heaviest: six bytes each in JSON
+
+    events = await ran(work, line_bytes_max=8192)
+    completed = one(events, "message.completed")
+    assert (completed["truncated"], len(completed["message"])) == (True, 1_000)
+    assert "turn.completed" in types(events)
+
+
 async def test_the_history_is_every_message_with_its_answer_if_it_was_completed() -> None:
     histories: list[list[dict[str, str]]] = []
 
@@ -478,13 +489,13 @@ async def test_the_history_is_every_message_with_its_answer_if_it_was_completed(
             case "wait":
                 await turn.ask("?")
             case "long":
-                for _ in range(60):
+                for _ in range(120):
                     await turn.say("x" * 100)
             case _:
                 pass
 
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    async with hosting(agent, line_bytes_max=4096) as host:
+    async with hosting(agent, line_bytes_max=8192) as host:
         accepted = await host.start("first")
         await host.idle(accepted.session_id)
         for message in ("fail", "long", "wait", parts, "last"):
@@ -501,7 +512,7 @@ async def test_the_history_is_every_message_with_its_answer_if_it_was_completed(
         {"role": "assistant", "content": "You said 'first'. "},
         {"role": "user", "content": "fail"},
         {"role": "user", "content": "long"},
-        {"role": "assistant", "content": "You said 'long'. " + "x" * 6000},
+        {"role": "assistant", "content": "You said 'long'. " + "x" * 12_000},
         {"role": "user", "content": "wait"},
         {"role": "user", "content": "a\nb"},
         {"role": "assistant", "content": "You said 'a\\nb'. "},
