@@ -89,7 +89,6 @@ class Stage:
         self.feed = Feed(
             self.log, offset=0, next_index=0, is_at_rest=False, is_over=False, tail_bytes_max=1 << 16
         )
-        self.feed.known_from = 1 << 62  # so that every line is looked at
         if events:
             self.write(events, is_at_rest=is_at_rest, is_over=is_over)
 

@@ -149,12 +149,8 @@ class LiveSession:
     # -- the snapshot ----------------------------------------------------------------------------------------------
 
     def loaded_snapshot(self, size_bytes: int, offset: int) -> None:
-        """Say what the snapshot on disk holds: the next is written only when it is worth it.
-
-        What of the log lies behind it was read, and its chain checked.
-        """
+        """Say what the snapshot on disk holds, so that the next is written only when it is worth it."""
         self._snapshot_bytes, self._snapshot_offset = size_bytes, offset
-        self.journal.feed.known_from = offset
 
     @property
     def is_snapshot_due(self) -> bool:

@@ -24,6 +24,8 @@ _LINE = re.compile(
     rb'\{"index":([0-9]+),"type":"[A-Za-z0-9_.-]+","timestamp":[0-9]+,"data":\{.*\},"sum":"[A-Za-z0-9_-]{43}"\}\n'
 )
 _SEAM = re.compile(rb'"\}\n\{"index":([0-9]+),"type":"')  # where one line ends and the next begins
+_ALIKE = 100  # numbers that differ in their last two digits only
+_HUNDRED = b",".join(b"@%02d" % last for last in range(_ALIKE))
 
 
 class Feed:
@@ -34,8 +36,6 @@ class Feed:
         next_index: The index after the last event that readers may see.
         is_at_rest: Whether the session is at rest there (contract section 1).
         is_over: Whether nothing will ever follow: the session is terminal.
-        known_from: From this byte on this process wrote the log or checked its chain; what lies before is looked at
-            as it is read.
         broken_at: Index and byte of a line that a reader met and that is broken, None when none was.
     """
 
@@ -54,8 +54,6 @@ class Feed:
         self.is_at_rest = is_at_rest
         self.is_over = is_over
         self.is_closed = False
-        self.known_from = offset
-        self._looked_at = 0  # how far from the start readers have looked at it
         self.broken_at: tuple[int, int] | None = None
         self._log = log
         self._recent: deque[tuple[int, bytes]] = deque()  # (offset, a batch's bytes), oldest first
@@ -107,13 +105,6 @@ class Feed:
     def read(self, offset: int, limit_bytes: int) -> bytes:
         """Bytes of the log, in any thread."""
         return self._log.read(offset, limit_bytes)
-
-    def was_looked_at(self, offset: int, size_bytes: int) -> None:
-        """A reader found these lines whole; once all are known to be, the next reader need not look again."""
-        if offset <= self._looked_at:
-            self._looked_at = max(self._looked_at, offset + size_bytes)
-            if self._looked_at >= self.known_from:
-                self.known_from = 0
 
     def join(self, reader: Subscription) -> None:
         self._readers.add(reader)
@@ -244,10 +235,7 @@ class Subscription:
             return b""
         block = self._feed.recent(self._offset)
         if block is None or len(block) > limit - self._offset:
-            block = await self._read_lines(limit)
-            if self._offset < self._feed.known_from:
-                block = _unbroken(block, self._index)
-                self._feed.was_looked_at(self._offset, len(block))
+            block = _unbroken(await self._read_lines(limit), self._index)
             if not block:
                 self._feed.broken_at = (self._index, self._offset)
                 return None
@@ -303,10 +291,9 @@ def _unbroken(block: bytes, index: int) -> bytes:
     """
     first, found = _LINE.match(block), _SEAM.findall(block)
     is_whole = block.endswith(b'"}\n') and len(found) + 1 == block.count(b"\n")
-    if is_whole and first is not None and first[1] == b"%d" % index:
-        following = range(index + 1, index + 1 + len(found))
-        if b",".join(found) == b",".join(map(b"%d".__mod__, following)):
-            return block
+    is_first = first is not None and first[1] == b"%d" % index
+    if is_whole and is_first and b",".join(found) == _numbers(index + 1, len(found)):
+        return block
     good = 0
     for at, line in enumerate(block.splitlines(keepends=True), index):
         match = _LINE.fullmatch(line)
@@ -314,6 +301,20 @@ def _unbroken(block: bytes, index: int) -> bytes:
             break
         good += len(line)
     return block[:good]
+
+
+def _numbers(start: int, count: int) -> bytes:
+    """`count` numbers from `start` on, joined by commas: a hundred at a time, since there are many."""
+    parts: list[bytes] = []
+    at, end = start, start + count
+    while at < end:
+        until = min(end, at - at % _ALIKE + _ALIKE)
+        if until - at < _ALIKE or at < _ALIKE:
+            parts.extend(map(b"%d".__mod__, range(at, until)))
+        else:
+            parts.append(_HUNDRED.replace(b"@", b"%d" % (at // _ALIKE)))
+        at = until
+    return b",".join(parts)
 
 
 def _seen(reading: asyncio.Future[bytes]) -> None:

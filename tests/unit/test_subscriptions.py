@@ -479,31 +479,47 @@ async def test_a_line_that_is_broken_in_two_ends_the_stream_before_it() -> None:
         assert indexes(await reader.end()) == [0]
 
 
-async def test_what_was_found_whole_once_or_written_here_is_not_looked_at_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    stage = Stage(2)
-    feed = stage.feed
-    feed.known_from = feed.offset
-    stage.write(3)
-    looked_at: list[int] = []
-    unbroken = subscriptions._unbroken
+@given(index=st.integers(0, 100_500), count=st.integers(0, 450))
+def test_many_numbers_are_written_as_they_are_one_by_one(index: int, count: int) -> None:
+    assert subscriptions._numbers(index, count) == b",".join(
+        b"%d" % number for number in range(index, index + count)
+    )
 
-    def looking(block: bytes, index: int) -> bytes:
-        looked_at.append(index)
-        return unbroken(block, index)
 
-    monkeypatch.setattr(subscriptions, "_unbroken", looking)
-    for start, wanted in ((2, []), (1, [1]), (0, [1, 0]), (0, [1, 0])):
-        async with reading(stage.subscribe(start, "tail")) as reader:
-            assert indexes(await reader.end()) == list(range(start, 5))
-        assert looked_at == wanted
+@given(
+    first=st.sampled_from([0, 7, 95, 990, 99_999]),
+    count=st.integers(1, 130),
+    at=st.integers(0, 129),
+    how=st.sampled_from(["nothing", "index", "type", "end", "split", "garbage", "lost", "twice"]),
+)
+def test_whole_lines_are_those_before_the_first_broken_one(first: int, count: int, at: int, how: str) -> None:
+    lines = [line(first + number) for number in range(count)]
+    at = min(at, count - 1)
+    match how:
+        case "index":
+            lines[at] = lines[at].replace(b'{"index":%d,' % (first + at), b'{"index":0%d,' % (first + at))
+        case "type":
+            lines[at] = lines[at].replace(b'"type"', b'"tyqe"')
+        case "end":
+            lines[at] = lines[at][:-3] + b"]}\n"
+        case "split":
+            lines[at] = lines[at].replace(b'"data":', b'"data":\n')
+        case "garbage":
+            lines.insert(at, b'garbage"}\n')
+        case "lost":
+            lines[at : at + 1] = []
+        case "twice":
+            lines.insert(at, lines[at])
+            at += 1
+        case _:
+            at = count
+    block = b"".join(lines)
+    assert subscriptions._unbroken(block, first) == b"".join(lines[:at])
 
 
 async def test_a_broken_line_is_met_by_every_reader() -> None:
     stage = Stage(5)
     stage.log.content = spoiled(stage.log.content, 2)
-    stage.feed.known_from = stage.feed.offset
     for _ in range(3):
         async with reading(stage.subscribe(0, "tail")) as reader:
             assert indexes(await reader.end()) == [0, 1]
