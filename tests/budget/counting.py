@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,20 +22,18 @@ class CountingFileSystem(FileSystem):
 
     Attributes:
         notes: The calls, oldest first.
-        written: Bytes given to write and pwrite, by the suffix of the file.
+        written: Bytes that write and pwrite took, by the suffix of the file.
+        read: Bytes that pread gave, likewise.
     """
 
     def __init__(self) -> None:
         self.notes: list[str] = []
         self.written: Counter[str] = Counter()
+        self.read: Counter[str] = Counter()
         self._kinds: dict[int, str] = {}
 
-    def calls(self) -> Counter[str]:
-        """How often each was made."""
-        return Counter(self.notes)
-
     def take(self) -> dict[str, int]:
-        """How often each was made since the last time, which are forgotten then."""
+        """How often each was made since the last time."""
         taken, self.notes = self.notes, []
         return dict(Counter(taken))
 
@@ -77,7 +76,9 @@ class CountingFileSystem(FileSystem):
 
     def pread(self, fd: int, size_bytes: int, offset: int) -> bytes:
         self._of("pread", fd)
-        return super().pread(fd, size_bytes, offset)
+        block = super().pread(fd, size_bytes, offset)
+        self.read[self._kinds.get(fd, "?")] += len(block)
+        return block
 
     def truncate(self, fd: int, size_bytes: int) -> None:
         self._of("truncate", fd)
@@ -238,7 +239,8 @@ class Calls:
 
 
 def open_descriptors() -> int:
-    """How many this process has, but for the one that looks."""
+    """How many this process has, but for the one that looks; what nobody holds any more is closed first."""
+    gc.collect()
     return len(list(Path("/dev/fd").iterdir())) - 1
 
 

@@ -89,7 +89,7 @@ class NeverReader:
         """Wait until the connection is broken off, without reading; after how many seconds."""
         poll = select.poll()
         poll.register(self._socket, 0)  # nothing is asked for: what is told then is an error or the end
-        assert poll.poll(_DEADLINE_S * 1000), "it was not dropped"
+        assert poll.poll((_WRITE_TIMEOUT_S + _ANSWER_S) * 1000), "it was not dropped"
         return time.monotonic() - self._opened_at_s
 
     def taken(self) -> bytes:
@@ -131,7 +131,7 @@ async def test_a_reader_that_never_reads_costs_nothing_and_goes_on_from_its_curs
             dropping = asyncio.ensure_future(asyncio.to_thread(stuck.dropped))
             talks += await _load(client, flooded, _TURNS_LEAST, dropping)
             grown_bytes = _most_bytes(host) - usual_bytes
-            assert _WRITE_TIMEOUT_S <= dropping.result() <= _WRITE_TIMEOUT_S + _ANSWER_S
+            assert dropping.result() >= _WRITE_TIMEOUT_S
             assert host.errors.count(f"A stream of session {flooded.session_id} was dropped") == 1
             logs = {talk.session_id: (data_dir / f"{talk.session_id}.ndjson").read_bytes() for talk in talks}
             assert [talk.session_id for talk in talks if talk.content != logs[talk.session_id]] == []
