@@ -179,7 +179,8 @@ async def test_a_client_that_leaves_while_it_takes_nothing_ends_its_stream() -> 
     assert len(stage.hub) == 0
 
 
-async def test_a_reader_that_takes_nothing_is_broken_off() -> None:
+async def test_a_reader_that_takes_nothing_is_broken_off(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "zhin_host.http")
     stage = Stage(3)
     aborted = asyncio.Event()
     subscription = stage.subscribe(until="never")
@@ -196,6 +197,9 @@ async def test_a_reader_that_takes_nothing_is_broken_off() -> None:
         await asyncio.wait_for(task, 10)
     assert still_there
     assert subscription.is_dropped
+    assert caplog.messages == [
+        f"A stream of session {SESSION} was dropped: its reader took nothing for the write timeout"
+    ]
     assert aborted.is_set()
     assert not exchange.is_complete
     assert len(stage.hub) == 0

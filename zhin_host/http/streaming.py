@@ -127,6 +127,10 @@ class StreamReply:
             if task is not None:
                 task.uncancel()  # it was meant for this stream, and ends here
             if self._subscription.is_dropped:
+                _logger.info(
+                    "A stream of session %s was dropped: its reader took nothing for the write timeout",
+                    self._subscription.session_id,
+                )
                 abort(scope)
         except StorageUnavailable as error:
             _logger.warning("A stream of session %s broke off: %s", self._subscription.session_id, error)
