@@ -20,13 +20,14 @@ from tests.hosting import NOBODY, Hosting, hosting
 from zhin_host import Turn
 from zhin_host import journal as journal_module
 from zhin_host.clock import SessionId
+from zhin_host.config import Config
 from zhin_host.intake import Accepted, Key
 from zhin_host.storage.files import FileHttpSessionPersistence
 from zhin_host.subscriptions import Subscription
 
 GATHER_S: Final = journal_module._GATHER_S
 BEAT_S: Final = 1.0  # AgentSessionHost._interval_s with the default settings
-BATCH: Final = 64  # batch_events_max
+BATCH: Final = Config().batch_events_max
 CHUNKS: Final = 20  # of a short turn
 
 # A turn: the POST's batch (turn.started, step.started, message.received), then what was said and the turn's end; for

@@ -13,7 +13,7 @@ from zhin_host.moves import check
 
 @pytest.fixture
 def encodes(monkeypatch: pytest.MonkeyPatch) -> Calls:
-    """Every value that is made JSON for a line, or to see whether it fits one."""
+    """Every value made JSON beside lines: to see whether it fits one, or since orjson does not take it as it is."""
     counted = Calls(ev.json_bytes)
     monkeypatch.setattr(ev, "json_bytes", counted)
     return counted
