@@ -129,6 +129,39 @@ def test_tokens_guard_an_address_that_others_reach(tmp_path: Path, data_dir: Pat
             assert hidden not in host.errors
 
 
+def test_a_token_file_says_who_may_do_what(tmp_path: Path, data_dir: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text(
+        "ada ada-0123456789abcdef\n"
+        "ada ada-phone-0123456789abcdef read,approve\n"
+        "bob bob-0123456789abcdef read:all,approve:all\n"
+        "ops ops-0123456789abcdef admin\n"
+    )
+    tokens.chmod(0o600)
+    with Host(tmp_path, "--token-file", tokens, "--data-dir", data_dir) as host:
+        bearers = {
+            name: {"authorization": f"Bearer {name}-0123456789abcdef"}
+            for name in ("ada", "ada-phone", "bob", "ops")
+        }
+        host.client.headers.update(bearers["ada"])
+        session, request_id = host.parked("write a note tea: buy some")
+        path = f"/session/{session['sessionId']}"
+        write = {"message": "hello", "continuationToken": session["continuationToken"]}
+        for name in ("ada-phone", "bob"):
+            assert host.client.get(path, headers=bearers[name]).status_code == 200
+            refused = host.client.post(path, json=write, headers=bearers[name])
+            assert (refused.status_code, refused.json()["error"]) == (403, "FORBIDDEN")
+        answer = {"requestId": request_id, "approved": True}
+        assert host.client.post(f"{path}/input", json=answer, headers=bearers["bob"]).status_code == 200
+        [completed] = [
+            row["data"] for row in host.events(session["sessionId"]) if row["type"] == "input.completed"
+        ]
+        assert completed["by"] == "bob"
+        assert host.client.delete(path, headers=bearers["ops"]).status_code == 200
+        host.stop()
+        assert "who=bob what=answer" in host.errors
+
+
 def test_what_an_agent_says_is_escaped_in_the_log(tmp_path: Path, own_agent: str, data_dir: Path) -> None:
     with Host(tmp_path, "--agent", own_agent, "--data-dir", data_dir) as host:
         events = host.events(host.say("fail")["sessionId"])
@@ -138,6 +171,15 @@ def test_what_an_agent_says_is_escaped_in_the_log(tmp_path: Path, own_agent: str
         assert "\x1b" not in host.errors
         assert "\u202e" not in host.errors
         assert not any(line.startswith("forged") for line in host.errors.splitlines())
+
+
+@pytest.mark.parametrize("line", ["ada ada-0123456789abcdef reed", "ada ada-0123456789abcdef read write"])
+def test_a_token_file_with_a_scope_that_means_nothing_stops_the_start(tmp_path: Path, line: str) -> None:
+    (tmp_path / "tokens").write_text(line + "\n")
+    refused = run("serve", "--memory", "--port", "0", "--token-file", "tokens", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "The token file tokens, line 1:" in refused.stderr
+    assert "0123456789abcdef" not in refused.stderr
 
 
 # -- stopping ---------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def _setting_option(setting: Setting) -> Callable[[Command], Command]:
     envvar="ZHIN_TOKEN_FILE",
     metavar="FILE",
     show_envvar=True,
-    help="Who may call: a file with lines of a name and a bearer token.",
+    help="Who may call: a file with lines of a name, a bearer token and, perhaps, scopes (docs/access.md).",
 )
 @click.option(
     "--allowed-host", multiple=True, metavar="HOST", help="A Host header to accept beside loopback ones."
