@@ -173,6 +173,59 @@ def test_what_an_agent_says_is_escaped_in_the_log(tmp_path: Path, own_agent: str
         assert not any(line.startswith("forged") for line in host.errors.splitlines())
 
 
+LOGIN = """
+from zhin_host import Principal, Unauthorized
+
+class Login:
+    async def authenticate(self, headers):
+        if headers.get(b"authorization") == b"Bearer of-ada":
+            return Principal("ada", frozenset({"read", "write"}))
+        raise Unauthorized("Log in.")
+
+login = Login()
+"""
+
+
+def test_an_authenticator_of_ones_own_guards_an_address_that_others_reach(
+    tmp_path: Path, data_dir: Path
+) -> None:
+    (tmp_path / "my_login.py").write_text(LOGIN)
+    arguments = ("--host", "0.0.0.0", "--data-dir", data_dir)  # noqa: S104
+    with Host(tmp_path, *arguments, ZHIN_AUTHENTICATOR="my_login:login") as host:
+        host.client.base_url = host.client.base_url.copy_with(host="127.0.0.1")
+        assert host.client.get("/sessions").json()["message"] == "Log in."
+        host.client.headers["authorization"] = "Bearer of-ada"
+        session = host.say("hello")
+        assert host.client.get(f"/session/{session['sessionId']}").json()["owner"] == "ada"
+        answer = {"requestId": "req_x", "approved": True}
+        assert host.client.post(f"/session/{session['sessionId']}/input", json=answer).status_code == 403
+        host.stop()
+        assert "no --token-file" not in host.errors
+
+
+@pytest.mark.parametrize(
+    ("reference", "sentence"),
+    [
+        ("my_login", "--authenticator 'my_login' is not of the form module:attribute"),
+        ("my_logout:login", "The authenticator 'my_logout:login' cannot be imported"),
+        ("my_login:Login", "The authenticator is a class"),
+        ("my_login:Principal", "The authenticator is a class"),
+    ],
+)
+def test_what_is_no_authenticator_stops_the_start(tmp_path: Path, reference: str, sentence: str) -> None:
+    (tmp_path / "my_login.py").write_text(LOGIN)
+    refused = run("serve", "--memory", "--port", "0", "--authenticator", reference, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert sentence in " ".join(refused.stderr.split())
+
+
+def test_two_who_say_who_may_call_are_one_too_many(tmp_path: Path) -> None:
+    (tmp_path / "my_login.py").write_text(LOGIN)
+    both = ("--authenticator", "my_login:login", "--token-file", "tokens")
+    refused = run("serve", "--memory", "--port", "0", *both, cwd=tmp_path)
+    assert (refused.returncode, "leave one of them out" in refused.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("line", ["ada ada-0123456789abcdef reed", "ada ada-0123456789abcdef read write"])
 def test_a_token_file_with_a_scope_that_means_nothing_stops_the_start(tmp_path: Path, line: str) -> None:
     (tmp_path / "tokens").write_text(line + "\n")

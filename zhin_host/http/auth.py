@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import inspect
 import logging
 import os
 import stat
@@ -29,6 +30,22 @@ class AllowAll:
     async def authenticate(self, headers: Mapping[bytes, bytes]) -> Principal:  # noqa: ARG002 - the seam's signature
         """The one principal there is."""
         return self._principal
+
+
+def check_authenticator(authenticator: object) -> None:
+    """See at the start, not at the first request, that somebody's authenticator is one.
+
+    Raises:
+        StartupError: It is none; a class of them is none either.
+    """
+    if isinstance(authenticator, type) or not inspect.iscoroutinefunction(
+        getattr(authenticator, "authenticate", None)
+    ):
+        kind = "class" if isinstance(authenticator, type) else type(authenticator).__qualname__
+        raise StartupError(
+            f"The authenticator is a {kind:.80}; give an object with async def authenticate(headers), which returns "
+            "a Principal."
+        )
 
 
 class BearerTokens:

@@ -80,7 +80,10 @@ class Routes:
 
     async def _who(self, call: Call) -> Principal:
         """The caller, who may do what the route does, in some session at least: 401, then 403."""
-        call.who = who = await self._authenticator.authenticate(call.headers)
+        who = await self._authenticator.authenticate(call.headers)
+        if not isinstance(who, Principal):  # somebody's authenticator forgot to refuse: nobody gets in
+            raise TypeError(f"the authenticator returned a {type(who).__qualname__}, not a Principal")
+        call.who = who
         if call.right is not None:
             who.check(call.right)
         return who
