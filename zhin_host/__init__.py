@@ -4,8 +4,9 @@ from zhin_host.actions import Retry, current_action
 from zhin_host.approval import HttpApprovalWaiter
 from zhin_host.audit import audit_directory, audit_session
 from zhin_host.engine import TurnHandle, TurnResult
-from zhin_host.errors import ActionFailed, AttemptEnded, RequestExpired, ToolDenied
+from zhin_host.errors import ActionFailed, AttemptEnded, RequestExpired, ToolDenied, Unauthorized
 from zhin_host.host import AgentSessionHost, create_agent_session_host
+from zhin_host.ports import Authenticator, Principal
 from zhin_host.projector import HttpStepProjector
 from zhin_host.storage.files import FileHttpSessionPersistence
 from zhin_host.storage.log import SessionEventLog
@@ -20,11 +21,13 @@ __all__ = [
     "ActionFailed",
     "AgentSessionHost",
     "AttemptEnded",
+    "Authenticator",
     "FileHttpSessionPersistence",
     "HttpAgentSessionStore",
     "HttpApprovalWaiter",
     "HttpStepProjector",
     "HttpTurnRunner",
+    "Principal",
     "RequestExpired",
     "Retry",
     "SessionEventLog",
@@ -32,6 +35,7 @@ __all__ = [
     "Turn",
     "TurnHandle",
     "TurnResult",
+    "Unauthorized",
     "audit_directory",
     "audit_session",
     "create_agent_session_host",

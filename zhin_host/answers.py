@@ -62,7 +62,7 @@ class Answers:
         self, who: Principal, session_id: str, request_id: str, answer: Mapping[str, Any], comment: str | None
     ) -> Answered:
         """POST /session/{id}/input; `answer` is {"approved": bool} or {"response": any JSON}."""
-        async with self._sessions.held(who, SessionId(session_id)) as live:
+        async with self._sessions.held(who, "approve", SessionId(session_id)) as live:
             pending, given = await self._asked(live, request_id)
             kind = given.kind if pending is None else pending.kind
             if kind == "authorization":
@@ -78,7 +78,7 @@ class Answers:
         self, who: Principal, session_id: str, request_id: str, response: Any
     ) -> Answered:
         """POST /resume: "approve"/"deny" or a bool answers an approval; anything answers a question."""
-        async with self._sessions.held(who, SessionId(session_id)) as live:
+        async with self._sessions.held(who, "approve", SessionId(session_id)) as live:
             pending, given = await self._asked(live, request_id)
             kind = given.kind if pending is None else pending.kind
             if kind == "authorization":
@@ -104,7 +104,7 @@ class Answers:
         if session_id is not None and session_id != named:
             raise AuthorizationRequestNotFound(request_id)
         try:
-            async with self._sessions.held(who, named) as live:
+            async with self._sessions.held(who, "approve", named) as live:
                 pending, given = await self._asked(live, request_id)
                 if "authorization" not in (given.kind, None if pending is None else pending.kind):
                     raise AuthorizationRequestNotFound(request_id)
@@ -163,7 +163,7 @@ class Answers:
         """Close every request whose time is over. The host calls this about once a second."""
         for session_id in self._sessions.due(self._services.clock.now_ms()):
             try:
-                async with self._sessions.held(None, session_id) as live:
+                async with self._sessions.held(None, "approve", session_id) as live:
                     for request_id in live.expired(self._services.clock.now_ms()):
                         if request_id in live.state.pending:
                             await self._expire(live, request_id)

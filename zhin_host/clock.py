@@ -60,6 +60,19 @@ def new_session_id(clock: Clock) -> SessionId:
     return SessionId("ses_" + new_ulid(clock))
 
 
+def id_between(clock: Clock, low: SessionId, high: SessionId) -> SessionId:
+    """An unpredictable id above `low` and not above `high`: it says where a list goes on and names no session."""
+    first, last = (_number(session_id[4:]) for session_id in (low, high))
+    return SessionId("ses_" + base32(first + 1 + clock.random_bits(130) % (last - first), 26))
+
+
+def _number(ulid: str) -> int:
+    number = 0
+    for character in ulid:
+        number = number * 32 + _CROCKFORD.index(character)
+    return number
+
+
 def new_turn_id(clock: Clock) -> str:
     """`turn_` and a ULID."""
     return "turn_" + new_ulid(clock)

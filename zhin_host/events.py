@@ -56,7 +56,8 @@ VOCABULARY: Final[dict[str, str]] = {  # type -> its fields; `?` optional
     SESSION_COMPLETED: "sessionId droppedTurnIds?",
     SESSION_FAILED: "sessionId droppedTurnIds? code message",
     TURN_STARTED: (
-        "turnId continuationToken agentVersion? toolsDigest? idempotencyKey? requestDigest? resumes? discardFrom?"
+        "turnId continuationToken agentVersion? toolsDigest? idempotencyKey? requestDigest? resumes? discardFrom? "
+        "by?"
     ),
     TURN_COMPLETED: "turnId usage?",
     TURN_FAILED: "turnId code message recoverable callId?",
@@ -66,7 +67,7 @@ VOCABULARY: Final[dict[str, str]] = {  # type -> its fields; `?` optional
     STEP_COMPLETED: "stepId turnId status",
     STEP_INTERRUPTED: "stepId turnId status interruptKind requestId?",
     STEP_RESUMED: "stepId turnId attempt discardFrom? crashes?",
-    MESSAGE_QUEUED: "turnId message continuationToken idempotencyKey? requestDigest?",
+    MESSAGE_QUEUED: "turnId message continuationToken idempotencyKey? requestDigest? by?",
     MESSAGE_RECEIVED: "turnId message",
     MESSAGE_APPENDED: "messageDelta",
     MESSAGE_COMPLETED: "message finishReason usage? truncated? messageBytes? messageSha256?",

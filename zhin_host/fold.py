@@ -104,7 +104,7 @@ def _turn_started(state: SessionState, data: Mapping[str, Any], timestamp_ms: in
         index,
         agent_version=data.get("agentVersion"),
         tools_digest=data.get("toolsDigest"),
-        key=data.get("idempotencyKey"),
+        key=_key_of(data),
     )
     if "resumes" in data and failed is not None:
         at = data.get("discardFrom", index)
@@ -118,7 +118,7 @@ def _turn_started(state: SessionState, data: Mapping[str, Any], timestamp_ms: in
     else:
         state.turn_state = state.agent_state
     if state.queue and state.queue[0]["turnId"] == turn_id:
-        turn = turn._replace(message=state.queue[0]["message"], key=state.queue[0].get("idempotencyKey"))
+        turn = turn._replace(message=state.queue[0]["message"], key=_key_of(state.queue[0]))
         state.queue = state.queue[1:]
     elif turn.key is not None:
         _remember(state, data, index, is_queued=False)
@@ -133,10 +133,24 @@ def _remember(state: SessionState, data: Mapping[str, Any], index: int, *, is_qu
     if is_first:
         state.made = (data["idempotencyKey"], row)
         return
-    keys = {**state.keys, data["idempotencyKey"]: row}
+    keys = {**state.keys, keyed_as(data["idempotencyKey"], data.get("by")): row}
     while len(keys) > REMEMBERED:
         del keys[next(iter(keys))]
     state.keys = keys
+
+
+def keyed_as(key: str, by: str | None) -> str:
+    """What a key is remembered as: each caller has keys of its own. `by` is None of the session's owner.
+
+    A key has no space, so that no key of the owner's is another's.
+    """
+    return key if by is None else f"{key} {by}"
+
+
+def _key_of(data: Mapping[str, Any]) -> str | None:
+    """What the key that a turn came with is remembered as."""
+    key = data.get("idempotencyKey")
+    return None if key is None else keyed_as(key, data.get("by"))
 
 
 def _turn_completed(state: SessionState, data: Mapping[str, Any], timestamp_ms: int) -> None:

@@ -22,7 +22,7 @@ from zhin_host.config import SETTINGS, Config
 from zhin_host.driver import TurnDriver
 from zhin_host.engine import Engine, TurnHandle
 from zhin_host.errors import StartupError, StorageUnavailable
-from zhin_host.http import AllowAll, create_app
+from zhin_host.http import AllowAll, check_authenticator, create_app
 from zhin_host.intake import Message
 from zhin_host.ports import Authenticator, Principal, SessionPersistence
 from zhin_host.sessions import LiveSessions
@@ -271,7 +271,7 @@ def create_agent_session_host(
         agent: An async function or async generator of one argument, the Turn; or several by name.
         data_dir: The folder of plain files; None keeps everything in memory.
         tools: The agent's tools, for those who look at GET /info.
-        authenticator: Who calls; None tells nobody apart.
+        authenticator: Says who calls (docs/access.md); None tells nobody apart.
         allowed_hosts: Values of the Host header beside the loopback ones.
         allowed_origins: Values of the Origin header beside the host's own.
         any_host: Let any Host pass (for an address that tokens guard).
@@ -281,8 +281,10 @@ def create_agent_session_host(
         settings: Or the settings one by one, by their names in `zhin_host.config`.
 
     Raises:
-        StartupError: The agent is none, or a setting is out of its range.
+        StartupError: The agent or the authenticator is none, or a setting is out of its range.
     """
+    if authenticator is not None:
+        check_authenticator(authenticator)
     config = config or Config(**settings)
     if isinstance(agent, Mapping):
         agents = {name: hosted(one, name) for name, one in agent.items()}

@@ -28,6 +28,7 @@ from zhin_host.errors import (
     StorageUnavailable,
     TooManySessions,
 )
+from zhin_host.fold import keyed_as
 from zhin_host.index import keyed_session_id, name_of_key
 from zhin_host.ports import Principal
 from zhin_host.session import LiveSession
@@ -112,21 +113,28 @@ class Intake:
     ) -> Accepted:
         """A follow-up: its turn begins now, or after the open one. Its acceptance rotates the token."""
         route = f"POST /zhin/v1/session/{session_id}"
-        async with self._once(who, route, key), self._sessions.held(who, SessionId(session_id)) as live:
+        async with (
+            self._once(who, route, key),
+            self._sessions.held(who, "write", SessionId(session_id)) as live,
+        ):
             await live.check_writable()
-            if key is not None and (row := live.state.keys.get(key.key)) is not None:
+            sender = _sender(live.state, who)
+            if (
+                key is not None
+                and (row := live.state.keys.get(keyed_as(key.key, sender.get("by")))) is not None
+            ):
                 return await _again(live, row, key)
             self._check_follow_up(live.state, token)
             hosted = self._agent_of(live.state)
             if live.state.turn is None and not live.state.queue:
-                return await self._follow(live, hosted, message, key)
+                return await self._follow(live, hosted, message, key, **sender)
             if on_busy == "reject":
                 raise SessionBusy(busy_sentence(live.state), list(live.state.pending))
             return await self._queue(live, who, message, key, interrupts=on_busy == "interrupt")
 
     async def resume(self, who: Principal, session_id: str, token: str | None) -> Accepted:
         """Try the failed last turn again, from its record."""
-        async with self._sessions.held(who, SessionId(session_id)) as live:
+        async with self._sessions.held(who, "write", SessionId(session_id)) as live:
             await live.check_writable()
             self._check_follow_up(live.state, token)
             hosted, state, failed = self._agent_of(live.state), live.state, live.state.failed
@@ -139,6 +147,7 @@ class Intake:
             more: dict[str, Any] = {"resumes": failed.turn_id}
             if failed.discard_from is not None:
                 more["discardFrom"] = failed.discard_from
+            more.update(_sender(state, who))
             return await self._follow(live, hosted, failed.message, None, **more)
 
     # -- inside ----------------------------------------------------------------------------------------------------
@@ -165,9 +174,11 @@ class Intake:
         if session_id is None:
             return None
         try:
-            async with self._sessions.held(who, session_id) as live:
+            async with self._sessions.held(who, "write", session_id) as live:
                 made = live.state.made
-                return None if made is None or made[0] != key.key else await _again(live, made[1], key)
+                if made is None or made[0] != key.key or live.state.owner != who.name:
+                    return None
+                return await _again(live, made[1], key)
         except SessionNotFound:
             return None
 
@@ -233,6 +244,7 @@ class Intake:
         check_line(self._services, {"message": message})
         turn_id, token = new_turn_id(self._services.clock), new_token(self._services.clock)
         data = {"turnId": turn_id, "message": message, "continuationToken": token, **_keyed(key)}
+        data.update(_sender(live.state, who))
         await self._sessions.mark_running(live)
         queued, turn = ev.Draft(ev.MESSAGE_QUEUED, data), live.state.turn
         start_index = live.state.next_index
@@ -304,6 +316,11 @@ def busy_sentence(state: SessionState) -> str:
             "The session waits for an answer; POST …/input for one of pendingRequestIds, or cancel the turn."
         )
     return 'A turn is open; read the stream until session.waiting, cancel it, or send with onBusy "queue".'
+
+
+def _sender(state: SessionState, who: Principal) -> dict[str, str]:
+    """Who sends, where it is not the session's owner."""
+    return {} if who.name == state.owner else by(who)
 
 
 def _keyed(key: Key | None) -> dict[str, str]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from zhin_host.clock import SessionId
+from zhin_host.errors import Forbidden
 
 MARK_RUNNING: Final = "running"
 MARK_STOPPED: Final = "stopped"
@@ -144,26 +145,79 @@ class SessionPersistence(Protocol):
         """Remove every byte of a session: log, snapshot, mark and torn bytes, the log first."""
 
 
+Right = Literal["read", "write", "approve"]
+"""What a route asks of its caller."""
+
+SCOPES: Final = {  # ADR 0008 D2
+    "read": "sees one's own sessions",
+    "write": "starts sessions; sends to, cancels, resumes, ends and deletes one's own",
+    "approve": "answers the open requests of one's own sessions",
+    "read:all": "sees everybody's sessions",
+    "approve:all": "answers the open requests of everybody's sessions",
+    "admin": "all of it, in everybody's sessions",
+}
+"""What a caller may be given, and what each is good for."""
+
+OWN_SCOPES: Final = frozenset({"read", "write", "approve"})
+"""Everything in one's own sessions: what a caller has of whom nothing else is said."""
+
+_NAME_CHARACTERS_MAX: Final = 200  # it stands beside everything in an event
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """Who calls, as the authentication says.
 
     Attributes:
-        name: None where nobody is told apart (no token file): such a caller owns what has no owner.
+        name: Whose the sessions are that it starts, and who `by` says it was: 1 to 200 printable characters. None
+            where nobody is told apart (no token file): such a caller owns what has no owner.
+        scopes: What it may do, of SCOPES.
+
+    Raises:
+        ValueError: The name or a scope is none.
     """
 
     name: str | None = None
+    scopes: frozenset[str] = OWN_SCOPES
+
+    def __post_init__(self) -> None:
+        if self.name is not None and not (
+            0 < len(self.name) <= _NAME_CHARACTERS_MAX and self.name.isprintable()
+        ):
+            raise ValueError(
+                f"a principal's name is 1 to {_NAME_CHARACTERS_MAX} printable characters, not {self.name!r:.80}"
+            )
+        unknown = sorted(self.scopes - SCOPES.keys())
+        if unknown:
+            raise ValueError(f"a scope is one of {', '.join(SCOPES)}, not {unknown[0]!r:.40}")
+
+    def check(self, right: Right) -> None:
+        """Raise Forbidden when it may do this in no session at all."""
+        if right not in self.scopes and not self.reaches_all(right):
+            raise Forbidden(f"This needs the scope {right}, which your credentials do not have; ask for it.")
+
+    def reaches_all(self, right: Right) -> bool:
+        """Whether it may do this in everybody's sessions."""
+        return "admin" in self.scopes or f"{right}:all" in self.scopes
+
+    def reaches(self, right: Right, owner: str | None) -> bool:
+        """Whether it may do this in a session of `owner`."""
+        return (right in self.scopes and owner == self.name) or self.reaches_all(right)
 
 
 class Authenticator(Protocol):
-    """Says who calls."""
+    """Says who calls: the seam for one's own (docs/access.md)."""
 
     async def authenticate(self, headers: Mapping[bytes, bytes]) -> Principal:
-        """The caller.
+        """The caller. Called once for each request but those of /health and /ready, many at the same time.
+
+        It runs on the host's loop: what takes long or blocks goes to a thread or an async client. What it raises
+        beside Unauthorized is answered 500 and lets nobody in.
 
         Args:
-            headers: Lower-case names; of a repeated header the last value.
+            headers: Lower-case names; of a repeated header the last value. Credentials are taken from `authorization`
+                only: a cookie goes along with requests that its owner did not make.
 
         Raises:
-            Unauthorized: The credentials are missing or wrong.
+            Unauthorized: The credentials are missing or wrong; the sentence goes to the caller.
         """

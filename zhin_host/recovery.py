@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import orjson
+
 from zhin_host import events as ev
 from zhin_host.agent import Agent
 from zhin_host.clock import SessionId
@@ -26,6 +28,7 @@ AGENT_CHANGED: Final = (
     "The agent was changed while this turn was open; send the message again with the continuationToken."
 )
 _BLOCK_BYTES: Final = 1 << 20
+_FIRST_BYTES: Final = 1 << 16
 CRASHES_MAX: Final = 3
 """Re-driven attempts in a row that end with the host and add nothing to the record: then the turn fails."""
 
@@ -83,6 +86,28 @@ def peek(persistence: SessionPersistence, session_id: SessionId) -> Hydrated:
         return _fold(persistence, log)
     finally:
         log.close()
+
+
+def read_owner(persistence: SessionPersistence, session_id: SessionId) -> str | None:
+    """Whose a session is, from the first line of its log alone; None: nobody's, or that line is broken. Blocks.
+
+    Raises:
+        SessionNotFound: There is none.
+        StorageUnavailable: Its log cannot be read.
+    """
+    log = persistence.peek_log(session_id)
+    try:
+        line = b""
+        while b"\n" not in line and (block := log.read(len(line), _FIRST_BYTES)):
+            line += block
+    finally:
+        log.close()
+    parts = ev.split_line(line.partition(b"\n")[0])
+    try:
+        owner = None if parts is None else orjson.loads(parts.data).get("owner")
+    except orjson.JSONDecodeError:
+        return None
+    return owner if isinstance(owner, str) else None
 
 
 def was_never_told(state: SessionState) -> bool:

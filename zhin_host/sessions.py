@@ -18,11 +18,12 @@ from zhin_host.ports import (
     MARK_RUNNING,
     MARK_STOPPED,
     Principal,
+    Right,
     SessionLog,
     SessionPersistence,
     parked_until,
 )
-from zhin_host.recovery import hydrate
+from zhin_host.recovery import hydrate, read_owner
 from zhin_host.session import LiveSession
 
 _log = logging.getLogger("zhin_host.sessions")
@@ -30,6 +31,7 @@ _log = logging.getLogger("zhin_host.sessions")
 _UNMARK_AT_ONCE = 256
 _RECOVERED_AT_ONCE = 16
 _DROPPED_AT_ONCE = 64
+_HIDDEN_S = 0.02  # after which every refusal of a session is told: longer than looking whose it is takes
 
 
 class LiveSessions:
@@ -125,34 +127,62 @@ class LiveSessions:
         self._live[live.session_id] = live
         self.index.add(live.session_id)
 
-    async def find(self, who: Principal, session_id: SessionId) -> LiveSession:
+    async def find(self, who: Principal, right: Right, session_id: SessionId) -> LiveSession:
         """The session, read back from its files if need be.
 
+        Another's session is refused as one that is not there, after the same time; its log is not read for that.
+
         Raises:
-            SessionNotFound: There is none, or it is not the caller's.
+            Forbidden: The caller may do this nowhere.
+            SessionNotFound: There is none in which the caller may do this.
             StorageUnavailable: Its files cannot be read.
         """
-        live = await self._get(session_id)
-        if live.state.owner != who.name:
+        who.check(right)
+        if who.name is None or who.reaches_all(right):  # there is nobody from whom to hide what
+            live = await self._get(session_id)
+            if not who.reaches(right, live.state.owner):
+                raise SessionNotFound(session_id)
+            return live
+        loop = asyncio.get_running_loop()
+        told_at_s = loop.time() + _HIDDEN_S
+        try:
+            return await self._get_own(who, right, session_id)
+        except SessionNotFound:
+            await asyncio.sleep(told_at_s - loop.time())
+            raise
+
+    async def _get_own(self, who: Principal, right: Right, session_id: SessionId) -> LiveSession:
+        live = self._live.get(session_id)
+        owner = await self._owner(session_id) if live is None else live.state.owner
+        if not who.reaches(right, owner):
             raise SessionNotFound(session_id)
-        return live
+        return await self._get(session_id)
+
+    async def _owner(self, session_id: SessionId) -> str | None:
+        if self._is_stopping:  # what has been left is not looked at any more
+            raise ShuttingDown
+        return await asyncio.to_thread(read_owner, self.persistence, session_id)
 
     @asynccontextmanager
-    async def held(self, who: Principal | None, session_id: SessionId) -> AsyncIterator[LiveSession]:
+    async def held(
+        self, who: Principal | None, right: Right, session_id: SessionId
+    ) -> AsyncIterator[LiveSession]:
         """The session, its lock held: nothing but its own turn changes it meanwhile, and it stays in memory.
 
         Args:
-            who: Whose it must be; None: the host itself asks.
+            who: Who asks; None: the host itself.
+            right: What the caller must be allowed in it.
             session_id: The session.
 
         Raises:
-            SessionNotFound: There is none, or it is not the caller's.
+            Forbidden: The caller may do this nowhere.
+            SessionNotFound: There is none in which the caller may do this.
             StorageUnavailable: Its files cannot be read.
         """
         self._users[session_id] = self._users.get(session_id, 0) + 1
         try:
             while True:
-                live = await (self._get(session_id) if who is None else self.find(who, session_id))
+                live = await (self._get(session_id) if who is None else self.find(who, right, session_id))
                 async with live.lock:
                     if self._live.get(session_id) is live:
                         yield live

@@ -11,7 +11,7 @@ from typing import Any
 from zhin_host import events as ev
 from zhin_host.answers import Answered, Answers, by, check_line
 from zhin_host.attempt import Services
-from zhin_host.clock import SessionId
+from zhin_host.clock import SessionId, id_between
 from zhin_host.driver import TurnDriver
 from zhin_host.errors import (
     AgentUnavailable,
@@ -111,7 +111,7 @@ class HttpAgentSessionStore:
 
     async def cancel(self, who: Principal, session_id: str, turn_id: str | None) -> str:
         """POST /session/{id}/cancel: "accepted", turn.cancelling being in the log, or "no_active_turn"."""
-        async with self._sessions.held(who, SessionId(session_id)) as live:
+        async with self._sessions.held(who, "write", SessionId(session_id)) as live:
             if live.state.terminal is not None:
                 return "no_active_turn"
             await live.check_writable()
@@ -129,7 +129,7 @@ class HttpAgentSessionStore:
 
     async def end(self, who: Principal, session_id: str, outcome: str, message: str | None) -> None:
         """POST /session/{id}/end: complete or fail a session at rest, for good."""
-        async with self._sessions.held(who, SessionId(session_id)) as live:
+        async with self._sessions.held(who, "write", SessionId(session_id)) as live:
             await live.check_writable()
             state = live.state
             if state.terminal is not None:
@@ -158,7 +158,7 @@ class HttpAgentSessionStore:
 
     async def delete(self, who: Principal, session_id: str) -> None:
         """DELETE /session/{id}: remove every byte of a session at rest, or of one whose log is broken."""
-        async with self._sessions.held(who, SessionId(session_id)) as live:
+        async with self._sessions.held(who, "write", SessionId(session_id)) as live:
             state = live.state
             if live.fault is None and (state.turn is not None or state.queue):
                 raise SessionBusy(busy_sentence(state), list(state.pending))
@@ -193,7 +193,7 @@ class HttpAgentSessionStore:
 
     async def view(self, who: Principal, session_id: str) -> dict[str, Any]:
         """GET /session/{id}: the snapshot's public fields as of now, and the cursor; `brokenAt` as a list has it."""
-        live = await self._sessions.find(who, SessionId(session_id))
+        live = await self._sessions.find(who, "read", SessionId(session_id))
         view = {**public_view(live.state), "cursor": live.state.next_index}
         fault = live.known_fault()
         if fault is not None:  # what looks like a running turn will never go on
@@ -202,23 +202,23 @@ class HttpAgentSessionStore:
         return view
 
     async def page(self, who: Principal, status: str | None, limit: int, before: str | None) -> Page:
-        """GET /sessions: the caller's, newest first. Looks at a bounded number of sessions; a page may be short."""
+        """GET /sessions: those the caller may see, newest first. It looks at a bounded number; a page may be short."""
         rows: list[dict[str, Any]] = []
         looked_at: SessionId | None = None
+        is_seen = False
         ids = self._sessions.index.before(before)
         for looked_at in ids:
             row = await self._row(looked_at)
-            if (
-                row is None
-                or row.get("owner") != who.name
-                or (status is not None and row["status"] != status)
-            ):
+            is_seen = row is not None and who.reaches("read", row.get("owner"))
+            if row is None or not is_seen or (status is not None and row["status"] != status):
                 continue
             rows.append(row)
             if len(rows) == limit:
                 break
-        is_last = looked_at is None or not self._sessions.index.before(looked_at)
-        return Page(rows, None if is_last else looked_at)
+        if looked_at is None or not (older := self._sessions.index.before(looked_at)):
+            return Page(rows, None)
+        # Of another's session not even the id is told.
+        return Page(rows, looked_at if is_seen else id_between(self._services.clock, older[0], looked_at))
 
     async def _row(self, session_id: SessionId) -> dict[str, Any] | None:
         live = self._sessions.in_memory(session_id)
@@ -240,7 +240,7 @@ class HttpAgentSessionStore:
         Raises:
             TooManyStreams: Another audit runs.
         """
-        live = await self._sessions.find(who, SessionId(session_id))
+        live = await self._sessions.find(who, "read", SessionId(session_id))
         if self._is_auditing:
             raise TooManyStreams(
                 "Another audit runs; one at a time over HTTP. Try again, or run zhin-host audit."
@@ -259,7 +259,7 @@ class HttpAgentSessionStore:
         self, who: Principal, session_id: str, start_index: int, until: Until
     ) -> Subscription:
         """GET /session/{id}/stream; a negative start counts from the tail. The caller closes it."""
-        live = await self._sessions.find(who, SessionId(session_id))
+        live = await self._sessions.find(who, "read", SessionId(session_id))
         if self._is_stopping:
             raise ShuttingDown
         feed = live.journal.feed

@@ -129,6 +129,39 @@ def test_tokens_guard_an_address_that_others_reach(tmp_path: Path, data_dir: Pat
             assert hidden not in host.errors
 
 
+def test_a_token_file_says_who_may_do_what(tmp_path: Path, data_dir: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text(
+        "ada ada-0123456789abcdef\n"
+        "ada ada-phone-0123456789abcdef read,approve\n"
+        "bob bob-0123456789abcdef read:all,approve:all\n"
+        "ops ops-0123456789abcdef admin\n"
+    )
+    tokens.chmod(0o600)
+    with Host(tmp_path, "--token-file", tokens, "--data-dir", data_dir) as host:
+        bearers = {
+            name: {"authorization": f"Bearer {name}-0123456789abcdef"}
+            for name in ("ada", "ada-phone", "bob", "ops")
+        }
+        host.client.headers.update(bearers["ada"])
+        session, request_id = host.parked("write a note tea: buy some")
+        path = f"/session/{session['sessionId']}"
+        write = {"message": "hello", "continuationToken": session["continuationToken"]}
+        for name in ("ada-phone", "bob"):
+            assert host.client.get(path, headers=bearers[name]).status_code == 200
+            refused = host.client.post(path, json=write, headers=bearers[name])
+            assert (refused.status_code, refused.json()["error"]) == (403, "FORBIDDEN")
+        answer = {"requestId": request_id, "approved": True}
+        assert host.client.post(f"{path}/input", json=answer, headers=bearers["bob"]).status_code == 200
+        [completed] = [
+            row["data"] for row in host.events(session["sessionId"]) if row["type"] == "input.completed"
+        ]
+        assert completed["by"] == "bob"
+        assert host.client.delete(path, headers=bearers["ops"]).status_code == 200
+        host.stop()
+        assert "who=bob what=answer" in host.errors
+
+
 def test_what_an_agent_says_is_escaped_in_the_log(tmp_path: Path, own_agent: str, data_dir: Path) -> None:
     with Host(tmp_path, "--agent", own_agent, "--data-dir", data_dir) as host:
         events = host.events(host.say("fail")["sessionId"])
@@ -138,6 +171,68 @@ def test_what_an_agent_says_is_escaped_in_the_log(tmp_path: Path, own_agent: str
         assert "\x1b" not in host.errors
         assert "\u202e" not in host.errors
         assert not any(line.startswith("forged") for line in host.errors.splitlines())
+
+
+LOGIN = """
+from zhin_host import Principal, Unauthorized
+
+class Login:
+    async def authenticate(self, headers):
+        if headers.get(b"authorization") == b"Bearer of-ada":
+            return Principal("ada", frozenset({"read", "write"}))
+        raise Unauthorized("Log in.")
+
+login = Login()
+"""
+
+
+def test_an_authenticator_of_ones_own_guards_an_address_that_others_reach(
+    tmp_path: Path, data_dir: Path
+) -> None:
+    (tmp_path / "my_login.py").write_text(LOGIN)
+    arguments = ("--host", "0.0.0.0", "--data-dir", data_dir)  # noqa: S104
+    with Host(tmp_path, *arguments, ZHIN_AUTHENTICATOR="my_login:login") as host:
+        host.client.base_url = host.client.base_url.copy_with(host="127.0.0.1")
+        assert host.client.get("/sessions").json()["message"] == "Log in."
+        host.client.headers["authorization"] = "Bearer of-ada"
+        session = host.say("hello")
+        assert host.client.get(f"/session/{session['sessionId']}").json()["owner"] == "ada"
+        answer = {"requestId": "req_x", "approved": True}
+        assert host.client.post(f"/session/{session['sessionId']}/input", json=answer).status_code == 403
+        host.stop()
+        assert "no --token-file" not in host.errors
+
+
+@pytest.mark.parametrize(
+    ("reference", "sentence"),
+    [
+        ("my_login", "--authenticator 'my_login' is not of the form module:attribute"),
+        ("my_logout:login", "The authenticator 'my_logout:login' cannot be imported"),
+        ("my_login:Login", "The authenticator is a class"),
+        ("my_login:Principal", "The authenticator is a class"),
+    ],
+)
+def test_what_is_no_authenticator_stops_the_start(tmp_path: Path, reference: str, sentence: str) -> None:
+    (tmp_path / "my_login.py").write_text(LOGIN)
+    refused = run("serve", "--memory", "--port", "0", "--authenticator", reference, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert sentence in " ".join(refused.stderr.split())
+
+
+def test_two_who_say_who_may_call_are_one_too_many(tmp_path: Path) -> None:
+    (tmp_path / "my_login.py").write_text(LOGIN)
+    both = ("--authenticator", "my_login:login", "--token-file", "tokens")
+    refused = run("serve", "--memory", "--port", "0", *both, cwd=tmp_path)
+    assert (refused.returncode, "leave one of them out" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("line", ["ada ada-0123456789abcdef reed", "ada ada-0123456789abcdef read write"])
+def test_a_token_file_with_a_scope_that_means_nothing_stops_the_start(tmp_path: Path, line: str) -> None:
+    (tmp_path / "tokens").write_text(line + "\n")
+    refused = run("serve", "--memory", "--port", "0", "--token-file", "tokens", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "The token file tokens, line 1:" in refused.stderr
+    assert "0123456789abcdef" not in refused.stderr
 
 
 # -- stopping ---------------------------------------------------------------------------------------------------

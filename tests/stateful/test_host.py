@@ -466,14 +466,14 @@ class HostMachine(RuleBasedStateMachine):
 
     async def _settled(self, session_id: str, model: Model) -> None:
         """Wait until a session is as the model says, or has come to another rest."""
-        live = await self.host.host._sessions.find(NOBODY, SessionId(session_id))
+        live = await self.host.host._sessions.find(NOBODY, "read", SessionId(session_id))
         if model.state == "waiting":
             attempt = 1 if live.state.turn is None else live.state.turn.attempt
             turn_started = 0 if live.state.turn is None else live.state.turn.started_index
             await self._waits(session_id, attempt, turn_started)
             return
         while True:
-            live = await self.host.host._sessions.find(NOBODY, SessionId(session_id))
+            live = await self.host.host._sessions.find(NOBODY, "read", SessionId(session_id))
             if live.state.is_at_rest and len(live.state.pending) == model.questions:
                 await self.host.settled(session_id) if live.state.turn is None else None
                 return

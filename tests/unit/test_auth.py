@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from zhin_host.errors import StartupError, Unauthorized
+from zhin_host.errors import Forbidden, StartupError, Unauthorized
 from zhin_host.http.auth import AllowAll, BearerTokens, parse_tokens
-from zhin_host.ports import Principal
+from zhin_host.ports import Principal, Right
 
 ALICE = "alice-0123456789abcdef"
 BOB = "bob-0123456789abcdef"
@@ -56,15 +58,75 @@ async def test_anything_else_is_unauthorized_without_saying_what_was_sent(
 
 def test_a_token_file_has_a_name_and_a_token_a_line(tmp_path: Path) -> None:
     text = f"# who may call\n\nalice {ALICE}\n   bob\t{BOB}  \r\n#carol {ALICE}\n"
-    assert parse_tokens(text, "tokens") == {"alice": ALICE, "bob": BOB}
+    assert parse_tokens(text, "tokens") == {ALICE: Principal("alice"), BOB: Principal("bob")}
+
+
+def test_a_third_column_says_what_a_token_is_good_for() -> None:
+    text = f"alice {ALICE} read,approve\nbob {BOB} admin\nalice {ALICE}-2 write\n"
+    assert parse_tokens(text, "tokens") == {
+        ALICE: Principal("alice", frozenset({"read", "approve"})),
+        BOB: Principal("bob", frozenset({"admin"})),
+        f"{ALICE}-2": Principal("alice", frozenset({"write"})),
+    }
+
+
+async def test_one_name_may_have_tokens_with_scopes_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_text(f"alice {ALICE}\nalice {BOB} read\n")
+    path.chmod(0o600)
+    tokens = BearerTokens.from_file(path)
+    everything = await tokens.authenticate({b"authorization": b"Bearer " + ALICE.encode()})
+    reading = await tokens.authenticate({b"authorization": b"Bearer " + BOB.encode()})
+    assert (everything, reading) == (Principal("alice"), Principal("alice", frozenset({"read"})))
+
+
+@pytest.mark.parametrize(
+    ("scopes", "own", "all_of_them"),
+    [
+        ("read", {"read"}, set()),
+        ("write", {"write"}, set()),
+        ("approve", {"approve"}, set()),
+        ("read,write,approve", {"read", "write", "approve"}, set()),
+        ("read:all", {"read"}, {"read"}),
+        ("read,approve:all", {"read", "approve"}, {"approve"}),
+        ("admin", {"read", "write", "approve"}, {"read", "write", "approve"}),
+        ("read,admin", {"read", "write", "approve"}, {"read", "write", "approve"}),
+        ("", set(), set()),
+    ],
+)
+def test_a_scope_reaches_as_far_as_it_says_and_more_scopes_never_take_away(
+    scopes: str, own: set[Right], all_of_them: set[Right]
+) -> None:
+    who = Principal("alice", frozenset(scopes.split(",") if scopes else ()))
+    for right in get_args(Right):
+        assert who.reaches(right, "alice") == (right in own)
+        assert who.reaches(right, "bob") == who.reaches(right, None) == (right in all_of_them)
+        with nullcontext() if right in own else pytest.raises(Forbidden, match=f"scope {right},"):
+            who.check(right)
+
+
+@pytest.mark.parametrize("name", ["", "a" * 201, "a\nb", "\ud800", "\u202e"])
+def test_a_principal_has_a_name_that_may_stand_in_a_log(name: str) -> None:
+    with pytest.raises(ValueError, match="printable"):
+        Principal(name)
+
+
+def test_a_principal_has_no_scope_that_means_nothing() -> None:
+    with pytest.raises(ValueError, match="'root'"):
+        Principal("alice", frozenset({"read", "root"}))
 
 
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
         ("alice", "a name, a space and a token"),
-        (f"alice {ALICE} # hers", "nothing else"),
-        (f"bob {ALICE}", "the name 'bob' was there before"),
+        (f"alice {ALICE} read # hers", "nothing else"),
+        (f"alice {ALICE} #", "the scopes are of read, write"),
+        (f"alice {ALICE} read,", "the scopes are of read, write"),
+        (f"alice {ALICE} read,Write", "the scopes are of read, write"),
+        (f"alice read {ALICE}", "under 16 characters"),
+        (f"\x07alice {ALICE}", "printable"),
+        (f"bob {ALICE}", "the name 'bob' was there before; a further token of it says its scopes"),
         ("alice 123456789012345", "under 16 characters"),
         (f"alice {BOB}", "another one's too"),
         ("alice 0123456789abcdéf", "visible ASCII"),
@@ -75,8 +137,8 @@ def test_a_wrong_line_stops_the_start_and_is_named_without_its_token(line: str, 
     with pytest.raises(StartupError, match=sentence) as refusal:
         parse_tokens(text, "tokens")
     assert "tokens, line 3:" in str(refusal.value)
-    for word in line.split()[1:2]:
-        assert word not in str(refusal.value)
+    for token in (ALICE, BOB, "0123456789"):
+        assert token not in str(refusal.value)
 
 
 def test_a_file_that_names_nobody_stops_the_start() -> None:

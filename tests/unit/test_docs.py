@@ -13,6 +13,8 @@ import pytest
 from zhin_host import __version__, errors
 from zhin_host.config import SETTINGS
 from zhin_host.events import VOCABULARY
+from zhin_host.http.app import BASE, ROUTES
+from zhin_host.ports import SCOPES
 from zhin_host.turns import RECOVERABLE
 
 ROOT: Final = Path(__file__).parents[2]
@@ -20,7 +22,10 @@ ROOT: Final = Path(__file__).parents[2]
 REMEDIES: Final = {
     "BAD_REQUEST": "The message says what is wrong and where; correct the request.",
     "UNAUTHORIZED": "Send `Authorization: Bearer TOKEN` with a token of the host's token file.",
-    "FORBIDDEN": "Call with a Host and an Origin that the host knows: `--allowed-host`, `--allowed-origin`.",
+    "FORBIDDEN": (
+        "Call with a Host and an Origin that the host knows (`--allowed-host`, `--allowed-origin`), and with a token "
+        "that has the scope the message names."
+    ),
     "NOT_FOUND": "There is no such route; all are under `/zhin/v1`.",
     "SESSION_NOT_FOUND": "Check the id; `GET /zhin/v1/sessions` lists yours. Another caller's is not found either.",
     "REQUEST_NOT_FOUND": "It was cancelled, has expired or never was; GET the session for `pendingRequestIds`.",
@@ -99,6 +104,23 @@ def events_table() -> str:
     return table("type | fields of `data`", rows)
 
 
+def scopes_table() -> str:
+    return table("scope | what it lets a caller do", ((f"`{name}`", told) for name, told in SCOPES.items()))
+
+
+def routes_table() -> str:
+    rows = (
+        (
+            f"`{method} {BASE}{path}`".replace("{session_id}", "{id}").replace("{request_id}", "{requestId}"),
+            needs,
+        )
+        for path, methods in ROUTES.items()
+        for method, row in methods.items()
+        for needs in ["nothing" if row.is_open else "any of them" if row.right is None else f"`{row.right}`"]
+    )
+    return table("route | scope that it needs", rows)
+
+
 @pytest.mark.parametrize(
     ("document", "name", "made"),
     [
@@ -106,6 +128,8 @@ def events_table() -> str:
         ("README.md", "failures", failures_table),
         ("README.md", "settings", settings_table),
         ("docs/events.md", "events", events_table),
+        ("docs/access.md", "scopes", scopes_table),
+        ("docs/access.md", "routes", routes_table),
     ],
 )
 def test_a_table_says_what_the_code_says(document: str, name: str, made: object) -> None:
@@ -122,7 +146,7 @@ def test_a_table_says_what_the_code_says(document: str, name: str, made: object)
 
 
 def test_links_between_documents_lead_somewhere() -> None:
-    for document in ("README.md", "docs/events.md", "CHANGELOG.md"):
+    for document in ("README.md", "docs/events.md", "docs/access.md", "CHANGELOG.md"):
         path = ROOT / document
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text()):
             assert (path.parent / target).exists(), f"{document}: {target}"

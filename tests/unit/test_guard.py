@@ -20,6 +20,7 @@ from zhin_host.errors import (
     SessionBusy,
     SessionNotFound,
     ShuttingDown,
+    StartupError,
     StorageFull,
     StorageUnavailable,
     Unauthorized,
@@ -256,3 +257,15 @@ async def test_an_error_after_the_response_has_begun_breaks_the_connection_off()
 async def test_a_lone_surrogate_in_an_errors_sentence_does_not_break_the_answer() -> None:
     exchange = await outcome(raising(BadRequest("Not \ud800.")), [("host", "localhost")])
     assert orjson.loads(exchange.body)["message"] == "Not ?."
+
+
+@pytest.mark.parametrize(
+    "origin", ["*", "https://*.example", "app.example", "https://app.example/page", "https://", ""]
+)
+def test_an_allowed_origin_is_exact_or_stops_the_start(origin: str) -> None:
+    with pytest.raises(StartupError, match="there is no wildcard"):
+        Guard(fail_at_once, allowed_hosts=(), allowed_origins=[origin], any_host=False)
+
+
+async def fail_at_once(scope: Scope, receive: Receive, send: Send) -> None:
+    raise AssertionError("nothing calls it")

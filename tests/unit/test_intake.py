@@ -376,3 +376,42 @@ async def test_of_twins_that_queue_with_one_token_exactly_one_is_queued() -> Non
         await host.approve(first.session_id, request.request_id)
         await host.seen(first.session_id, ev.TURN_COMPLETED, 2)
         assert stored(host.persistence, first.session_id).count(b'"message.queued"') == 1
+
+
+async def test_a_key_of_another_caller_that_happens_to_name_the_same_session_finds_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    admin = Principal("ops", frozenset({"admin"}))
+    async with hosting(_agent) as host:
+        mine = await host.store.start(ANN, "hello", key=key_of("a"))
+        monkeypatch.setattr(host.host._sessions.index, "keyed", lambda _: SessionId(mine.session_id))
+        theirs = await host.store.start(admin, "hello", key=key_of("a"))
+        assert theirs.session_id != mine.session_id
+        await host.settled(mine.session_id)
+        await host.settled(theirs.session_id)
+
+
+async def test_each_sender_has_keys_of_its_own_also_after_a_restart() -> None:
+    admin, persistence = Principal("ops", frozenset({"admin"})), MemorySessionPersistence()
+    async with hosting(_agent, persistence=persistence) as host:
+        began = await host.store.start(ANN, "hello")
+        await host.settled(began.session_id)
+        mine = await _followed(host, began.session_id, began.token, "x", key_of("a"), who=ANN)
+        theirs = await _followed(host, began.session_id, mine.token, "y", key_of("b"), who=admin)
+        last = await host.store.proceed(
+            admin, began.session_id, theirs.token, "park", "reject", key_of("c", "k2")
+        )
+        await host.asked_by(admin, began.session_id)
+        queued = await host.store.proceed(ANN, began.session_id, last.token, "z", "queue", key_of("d", "k3"))
+        await host.store.cancel(ANN, began.session_id, None)
+        await host.settled(began.session_id)
+    async with hosting(_agent, persistence=persistence) as host:
+        for who, key, given in [
+            (ANN, key_of("a"), mine),
+            (admin, key_of("b"), theirs),
+            (admin, key_of("c", "k2"), last),
+            (ANN, key_of("d", "k3"), queued),
+        ]:
+            assert await host.store.proceed(who, began.session_id, "stale", "x", "reject", key) == given
+        with pytest.raises(ContinuationTokenStale):
+            await host.store.proceed(ANN, began.session_id, "stale", "x", "reject", key_of("c", "k2"))

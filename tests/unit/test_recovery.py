@@ -17,7 +17,7 @@ from zhin_host import events as ev
 from zhin_host.agent import hosted
 from zhin_host.errors import AgentUnavailable, SessionNotFound, StorageUnavailable
 from zhin_host.fold import apply
-from zhin_host.recovery import after_restart, ending_after_restart, hydrate, peek
+from zhin_host.recovery import after_restart, ending_after_restart, hydrate, peek, read_owner
 from zhin_host.snapshot import encode_snapshot
 from zhin_host.state import new_state
 from zhin_host.storage.files import FileHttpSessionPersistence
@@ -370,3 +370,40 @@ async def test_what_recovery_wrote_is_written_once_however_often_the_host_starts
             logs.append(host.log(SESSION))
     assert logs[0] == logs[1] == logs[2]
     assert decoded(SESSION, logs[0])
+
+
+# -- whose it is -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("damage", "owner"),
+    [
+        (lambda lines: lines, "ada"),
+        (lambda lines: lines[:1], "ada"),
+        (lambda lines: [lines[0].replace(b'"owner":"ada"', b'"owner":7')], None),
+        (lambda lines: [lines[0].replace(b'"owner":"ada"', b'"owner"')], None),
+        (lambda lines: [b"\0" * 70 + b"\n", *lines[1:]], None),
+    ],
+    ids=["whole", "alone", "a number", "no JSON", "no event"],
+)
+def test_whose_a_session_is_stands_in_its_first_line(
+    damage: Callable[[list[bytes]], list[bytes]], owner: str | None
+) -> None:
+    data = {
+        "sessionId": SESSION,
+        "agent": "a",
+        "logVersion": 1,
+        "continuationToken": token_of(1),
+        "owner": "ada",
+    }
+    long = {**data, "metadata": {"text": "x" * 200_000}}
+    for started in (data, long):
+        line, link = ev.encode_line(0, ev.SESSION_STARTED, 1, started, ev.chain_start(SESSION), 1 << 20)
+        turn = {"turnId": "turn_1", "continuationToken": token_of(1)}
+        after, _ = ev.encode_line(1, ev.TURN_STARTED, 1, turn, link, 1 << 20)
+        assert read_owner(kept(b"".join(damage([line, after]))), SESSION) == owner
+
+
+def test_whose_a_session_is_that_is_not_there_is_not_found() -> None:
+    with pytest.raises(SessionNotFound):
+        read_owner(kept(b""), session_id_of(2))

@@ -15,7 +15,8 @@ from tests.hosting import NOBODY, Hosting, hosting, one, types
 from tests.scripted_log import UnsteadyPersistence
 from zhin_host import Turn
 from zhin_host.clock import SessionId
-from zhin_host.errors import SessionNotFound, ShuttingDown, StorageUnavailable
+from zhin_host.errors import Forbidden, SessionNotFound, ShuttingDown, StorageUnavailable
+from zhin_host.ports import Principal
 from zhin_host.snapshot import decode_snapshot
 from zhin_host.storage.files import FileHttpSessionPersistence
 from zhin_host.storage.memory import MemorySessionPersistence
@@ -109,7 +110,7 @@ async def test_a_session_with_a_reader_or_a_turn_or_a_command_stays_in_memory() 
         read, running, held = await resting(host), (await host.start("wait")).session_id, await resting(host)
         parked, _ = await asking(host)
         reader = await host.store.subscribe(NOBODY, read, 0, "never")
-        async with host.host._sessions.held(NOBODY, SessionId(held)):
+        async with host.host._sessions.held(NOBODY, "write", SessionId(held)):
             await drop(host)
             assert all(host.is_in_memory(session_id) for session_id in (read, running, held, parked))
         await reader.aclose()
@@ -312,7 +313,7 @@ async def test_a_command_that_waited_for_a_session_that_is_deleted_finds_none() 
     async with hosting(obedient) as host:
         session_id = await resting(host)
         token = (await host.store.view(NOBODY, session_id))["continuationToken"]
-        async with host.host._sessions.held(NOBODY, SessionId(session_id)) as live:
+        async with host.host._sessions.held(NOBODY, "write", SessionId(session_id)) as live:
             waiting = asyncio.create_task(host.store.proceed(NOBODY, session_id, token, "again"))
             for _ in range(3):
                 await asyncio.sleep(0)
@@ -377,7 +378,7 @@ async def test_a_sweep_leaves_alone_whom_a_command_holds_and_takes_only_so_many_
         for session_id in session_ids:
             await host.cancel(session_id)
             await host.settled(session_id)
-        async with host.host._sessions.held(NOBODY, SessionId(session_ids[0])):
+        async with host.host._sessions.held(NOBODY, "write", SessionId(session_ids[0])):
             for left in (2, 1, 1):
                 host.host._sessions.sweep()
                 assert len(marks(host)) == left
@@ -658,3 +659,33 @@ async def test_two_hosts_one_after_the_other_find_the_same_sessions(data_dir: Pa
     async with hosting(obedient, persistence=FileHttpSessionPersistence(data_dir)) as host:
         assert host.host.sessions_found == 2
         assert [str(name) for name in host.persistence.session_ids()] == session_ids
+
+
+# -- whose they are --------------------------------------------------------------------------------------------
+
+
+async def test_another_callers_session_is_not_read_into_memory_to_be_refused() -> None:
+    persistence = MemorySessionPersistence()
+    async with hosting(obedient, persistence=persistence) as host:
+        accepted = await host.store.start(Principal("ada"), "Hello")
+        await host.settled(accepted.session_id)
+    async with hosting(obedient, persistence=persistence) as host:
+        sessions, session_id = host.host._sessions, SessionId(accepted.session_id)
+        with pytest.raises(SessionNotFound):
+            await sessions.find(Principal("bob"), "read", session_id)
+        assert sessions.in_memory(session_id) is None
+        with pytest.raises(
+            SessionNotFound
+        ):  # where nobody is told apart, one with an owner is nobody's either
+            await sessions.find(NOBODY, "read", session_id)
+        with pytest.raises(Forbidden):
+            await sessions.find(Principal("ada", frozenset({"read"})), "write", session_id)
+        live = await sessions.find(Principal("ada", frozenset({"read"})), "read", session_id)
+        assert await sessions.find(Principal("ops", frozenset({"admin"})), "write", session_id) is live
+
+
+async def test_a_host_that_stops_does_not_look_whose_a_session_is() -> None:
+    async with hosting(obedient) as host:
+        await host.store.stop()
+        with pytest.raises(ShuttingDown):
+            await host.host._sessions.find(Principal("ada"), "read", session_id_of(1))

@@ -7,20 +7,21 @@ import gc
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import click
 from click.core import ParameterSource
 
 from zhin_host import server
 from zhin_host.cli import directory
-from zhin_host.cli.loading import load_agent
+from zhin_host.cli.loading import load
 from zhin_host.cli.logs import log_to_stderr
 from zhin_host.cli.terminal import Refusal, visible
 from zhin_host.config import SETTINGS, Setting, from_environment
 from zhin_host.errors import StartupError
 from zhin_host.host import AgentSessionHost, create_agent_session_host
 from zhin_host.http import BearerTokens
+from zhin_host.ports import Authenticator
 
 _logger = logging.getLogger("zhin_host.cli")
 
@@ -62,7 +63,7 @@ def _setting_option(setting: Setting) -> Callable[[Command], Command]:
     envvar="ZHIN_HOST",
     show_default=True,
     show_envvar=True,
-    help="The name or address to listen on; one that is not loopback needs --token-file.",
+    help="The name or address to listen on; one that is not loopback needs --token-file or --authenticator.",
 )
 @click.option(
     "--port",
@@ -78,7 +79,14 @@ def _setting_option(setting: Setting) -> Callable[[Command], Command]:
     envvar="ZHIN_TOKEN_FILE",
     metavar="FILE",
     show_envvar=True,
-    help="Who may call: a file with lines of a name and a bearer token.",
+    help="Who may call: a file with lines of a name, a bearer token and, perhaps, scopes (docs/access.md).",
+)
+@click.option(
+    "--authenticator",
+    envvar="ZHIN_AUTHENTICATOR",
+    metavar="MODULE:ATTRIBUTE",
+    show_envvar=True,
+    help="Who may call, said by an object of yours instead of a file (docs/access.md).",
 )
 @click.option(
     "--allowed-host", multiple=True, metavar="HOST", help="A Host header to accept beside loopback ones."
@@ -107,6 +115,7 @@ def serve(
     host: str,
     port: int,
     token_file: str | None,
+    authenticator: str | None,
     allowed_host: tuple[str, ...],
     allowed_origin: tuple[str, ...],
     log_level: str,
@@ -121,15 +130,16 @@ def serve(
     log_to_stderr(log_level)
     _check_workers(os.environ)
     is_public = not server.is_loopback(host)
-    if is_public and token_file is None:
+    is_guarded = token_file is not None or authenticator is not None
+    if is_public and not is_guarded:
         raise Refusal(
             f"{host} can be reached from other machines, and without --token-file everybody there may read and "
-            "write; give one, or listen on 127.0.0.1."
+            "write; give one (or an --authenticator), or listen on 127.0.0.1."
         )
     served = create_agent_session_host(
-        load_agent(agent),
+        load(agent, "agent"),
         data_dir=None if memory else data_dir,
-        authenticator=None if token_file is None else BearerTokens.from_file(token_file),
+        authenticator=_authenticator(token_file, authenticator),
         allowed_hosts=allowed_host,
         allowed_origins=allowed_origin,
         any_host=is_public and not allowed_host,
@@ -140,7 +150,7 @@ def serve(
         _collect_rarely()
         with contextlib.suppress(OSError):  # whoever started us may not read on
             click.echo(_address_line(served, addresses, None if memory else data_dir))
-        if token_file is None:
+        if not is_guarded:
             _logger.warning(
                 "there is no --token-file: every process on this machine may read and write all sessions"
             )
@@ -165,6 +175,14 @@ def _collect_rarely() -> None:
     gc.collect()
     gc.freeze()  # what was made before the first request stays
     gc.set_threshold(20_000, 20, 50)
+
+
+def _authenticator(token_file: str | None, reference: str | None) -> Authenticator | None:
+    if token_file is None:
+        return None if reference is None else cast("Authenticator", load(reference, "authenticator"))
+    if reference is not None:
+        raise Refusal("--token-file and --authenticator both say who may call; leave one of them out.")
+    return BearerTokens.from_file(token_file)
 
 
 def _check_workers(environment: Mapping[str, str]) -> None:

@@ -1,6 +1,6 @@
 """The HTTP edge: who may call, what they sent, one call of the store, what they get (contract section 2)."""
 
 from zhin_host.http.app import create_app
-from zhin_host.http.auth import AllowAll, BearerTokens
+from zhin_host.http.auth import AllowAll, BearerTokens, check_authenticator
 
-__all__ = ["AllowAll", "BearerTokens", "create_app"]
+__all__ = ["AllowAll", "BearerTokens", "check_authenticator", "create_app"]

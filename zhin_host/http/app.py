@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
@@ -14,29 +14,47 @@ from zhin_host.config import Config
 from zhin_host.errors import RequestError, RouteNotFound
 from zhin_host.http.guard import Guard
 from zhin_host.http.routes import Call, Handler, Routes
-from zhin_host.ports import Authenticator
+from zhin_host.ports import Authenticator, Right
 from zhin_host.store import HttpAgentSessionStore
 
 _logger = logging.getLogger("zhin_host.http")
 
 BASE: Final = "/zhin/v1"
 
+
+class Endpoint(NamedTuple):
+    """One method of one path.
+
+    Attributes:
+        name: Its handler in Routes, and what the log calls it.
+        right: What its caller must be allowed; None: it must be known, or, where `is_open`, not even that.
+    """
+
+    name: str
+    right: Right | None = None
+    is_open: bool = False
+
+
 # Matched from the top, so the busiest come first. All but GET change state and are logged under their names.
-_TABLE: Final[Mapping[str, Mapping[str, str]]] = {
-    "/session": {"POST": "start"},
-    "/session/{session_id}": {"POST": "proceed", "GET": "view", "DELETE": "delete"},
-    "/session/{session_id}/stream": {"GET": "stream"},
-    "/session/{session_id}/input": {"POST": "answer"},
-    "/session/{session_id}/cancel": {"POST": "cancel"},
-    "/session/{session_id}/audit": {"GET": "audit"},
-    "/session/{session_id}/end": {"POST": "end"},
-    "/session/{session_id}/resume": {"POST": "resume"},
-    "/sessions": {"GET": "page"},
-    "/authorization/{request_id}/complete": {"POST": "authorize"},
-    "/resume": {"POST": "answer_relayed"},
-    "/health": {"GET": "health"},
-    "/ready": {"GET": "ready"},
-    "/info": {"GET": "info"},
+ROUTES: Final[Mapping[str, Mapping[str, Endpoint]]] = {
+    "/session": {"POST": Endpoint("start", "write")},
+    "/session/{session_id}": {
+        "POST": Endpoint("proceed", "write"),
+        "GET": Endpoint("view", "read"),
+        "DELETE": Endpoint("delete", "write"),
+    },
+    "/session/{session_id}/stream": {"GET": Endpoint("stream", "read")},
+    "/session/{session_id}/input": {"POST": Endpoint("answer", "approve")},
+    "/session/{session_id}/cancel": {"POST": Endpoint("cancel", "write")},
+    "/session/{session_id}/audit": {"GET": Endpoint("audit", "read")},
+    "/session/{session_id}/end": {"POST": Endpoint("end", "write")},
+    "/session/{session_id}/resume": {"POST": Endpoint("resume", "write")},
+    "/sessions": {"GET": Endpoint("page", "read")},
+    "/authorization/{request_id}/complete": {"POST": Endpoint("authorize", "approve")},
+    "/resume": {"POST": Endpoint("answer_relayed", "approve")},
+    "/health": {"GET": Endpoint("health", is_open=True)},
+    "/ready": {"GET": Endpoint("ready", is_open=True)},
+    "/info": {"GET": Endpoint("info")},
 }
 
 
@@ -66,9 +84,10 @@ def create_app(
     routes = Routes(store, authenticator=authenticator, config=config, info=info)
     table = [
         Route(
-            BASE + path, Resource({method: (name, getattr(routes, name)) for method, name in methods.items()})
+            BASE + path,
+            Resource({method: (row, getattr(routes, row.name)) for method, row in methods.items()}),
         )
-        for path, methods in _TABLE.items()
+        for path, methods in ROUTES.items()
     ]
     router = Router(table, redirect_slashes=False, default=_not_found, lifespan=lifespan)
     return Guard(router, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins, any_host=any_host)
@@ -84,11 +103,11 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:  # noq
 class Resource:
     """One path: a handler for each method, and a line in the log for each call that may change something."""
 
-    def __init__(self, handlers: Mapping[str, tuple[str, Handler]]) -> None:
+    def __init__(self, handlers: Mapping[str, tuple[Endpoint, Handler]]) -> None:
         """Take the handlers.
 
         Args:
-            handlers: Method to (what the log calls it, its handler). HEAD goes where GET does.
+            handlers: Method to (what it is, its handler). HEAD goes where GET does.
         """
         self._handlers = dict(handlers)
         if "GET" in handlers:
@@ -101,12 +120,12 @@ class Resource:
         if method not in self._handlers:
             detail = f"{method:.20} is not for this path; use {self._allow}."
             raise HTTPException(405, detail, headers={"Allow": self._allow})
-        name, handler = self._handlers[method]
-        call = Call(scope, receive)
+        endpoint, handler = self._handlers[method]
+        call = Call(scope, receive, endpoint.right)
         if method in {"GET", "HEAD"}:
             reply = await handler(call)
         else:
-            reply = await _logged(name, handler, call)
+            reply = await _logged(endpoint.name, handler, call)
         await reply(scope, receive, send)
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import inspect
 import logging
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from zhin_host.errors import StartupError, Unauthorized
-from zhin_host.ports import Principal
+from zhin_host.ports import OWN_SCOPES, SCOPES, Principal
 
 _logger = logging.getLogger("zhin_host.http")
 
-_TOKEN_CHARACTERS_MIN = 16
-_FILE_BYTES_MAX = 1 << 20
+_TOKEN_CHARACTERS_MIN: Final = 16
+_FILE_BYTES_MAX: Final = 1 << 20
+_LINE_FORM: Final = "a name, a space and a token"
 
 
 class AllowAll:
@@ -29,24 +32,44 @@ class AllowAll:
         return self._principal
 
 
+def check_authenticator(authenticator: object) -> None:
+    """See at the start, not at the first request, that somebody's authenticator is one.
+
+    Raises:
+        StartupError: It is none; a class of them is none either.
+    """
+    if isinstance(authenticator, type) or not inspect.iscoroutinefunction(
+        getattr(authenticator, "authenticate", None)
+    ):
+        kind = "class" if isinstance(authenticator, type) else type(authenticator).__qualname__
+        raise StartupError(
+            f"The authenticator is a {kind:.80}; give an object with async def authenticate(headers), which returns "
+            "a Principal."
+        )
+
+
 class BearerTokens:
-    """One principal for each token (RFC 6750, in the header only).
+    """A principal for each token (RFC 6750, in the header only); one name may have several, with scopes of their own.
 
     Only the tokens' SHA-256 is kept. A token is compared with all of them, each in constant time, so that the
     time of an answer says nothing about a token or about whose it is.
     """
 
-    def __init__(self, tokens: Mapping[str, str]) -> None:
+    def __init__(self, tokens: Mapping[str, str] | Mapping[str, Principal]) -> None:
         """Take the tokens.
 
         Args:
-            tokens: Name of the principal to its token.
+            tokens: Name of the principal to its token, good for everything in its own sessions; or token to principal.
         """
-        self._principals = [(_digest(token.encode()), Principal(name)) for name, token in tokens.items()]
+        pairs = [
+            (Principal(left), right) if isinstance(right, str) else (right, left)
+            for left, right in tokens.items()
+        ]
+        self._principals = [(_digest(token.encode()), principal) for principal, token in pairs]
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> BearerTokens:
-        """The tokens of a file: `name token` a line; blank lines and lines that begin with # say nothing.
+        """The tokens of a file: `name token [scope,…]` a line; blank lines and lines that begin with # say nothing.
 
         Raises:
             StartupError: It cannot be read, or a line is wrong; the line is named, never the token.
@@ -72,39 +95,56 @@ class BearerTokens:
         return found
 
 
-def parse_tokens(text: str, path: str) -> dict[str, str]:
-    """The principals' names and tokens that a token file's text holds; `path` is for the messages.
+def parse_tokens(text: str, path: str) -> dict[str, Principal]:
+    """The tokens that a token file's text holds, and whose each is; `path` is for the messages.
 
     Raises:
         StartupError: As `BearerTokens.from_file`.
     """
-    tokens: dict[str, str] = {}
+    tokens: dict[str, Principal] = {}
+    names: set[str] = set()
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
         where = f"The token file {path}, line {number}:"
-        if len(words) != 2:  # noqa: PLR2004 - name and token
-            raise StartupError(f"{where} write a name, a space and a token, and nothing else.")
-        name, token = words
-        if name in tokens:
+        if not 2 <= len(words) <= 3:  # noqa: PLR2004 - name, token and perhaps scopes
+            raise StartupError(f"{where} write {_LINE_FORM}, perhaps a space and scopes, and nothing else.")
+        name, token, *given = words
+        if name in names and not given:
             raise StartupError(
-                f"{where} the name {name!r:.80} was there before; give each principal one line."
+                f"{where} the name {name!r:.80} was there before; a further token of it says its scopes."
             )
-        if len(token) < _TOKEN_CHARACTERS_MIN:
-            raise StartupError(
-                f"{where} the token of {name!r:.80} is under {_TOKEN_CHARACTERS_MIN} characters."
-            )
-        if not token.isascii() or not token.isprintable():
-            raise StartupError(f"{where} the token of {name!r:.80} is not of visible ASCII characters.")
-        if token in tokens.values():
+        _check_token(token, name, where)
+        if token in tokens:
             raise StartupError(f"{where} the token of {name!r:.80} is another one's too; make a new one.")
-        tokens[name] = token
+        try:
+            tokens[token] = Principal(name, _scopes_of(given))
+        except ValueError as error:
+            raise StartupError(f"{where} {error}.") from None
+        names.add(name)
     if not tokens:
-        raise StartupError(
-            f"The token file {path} names nobody; write a line with a name, a space and a token."
-        )
+        raise StartupError(f"The token file {path} names nobody; write a line with {_LINE_FORM}.")
     return tokens
+
+
+def _check_token(token: str, name: str, where: str) -> None:
+    if len(token) < _TOKEN_CHARACTERS_MIN:
+        raise StartupError(f"{where} the token of {name!r:.80} is under {_TOKEN_CHARACTERS_MIN} characters.")
+    if not token.isascii() or not token.isprintable():
+        raise StartupError(f"{where} the token of {name!r:.80} is not of visible ASCII characters.")
+
+
+def _scopes_of(given: Iterable[str]) -> frozenset[str]:
+    """The scopes of a line's third column; everything in one's own sessions where there is none.
+
+    Raises:
+        ValueError: One is unknown. It is not shown: who swaps columns must not find a token in the log.
+    """
+    scopes = frozenset(word for column in given for word in column.split(","))
+    if not scopes <= SCOPES.keys():
+        raise ValueError(f"the scopes are of {', '.join(SCOPES)}, with commas and without spaces")
+    return scopes or OWN_SCOPES
 
 
 def _read(path: str | os.PathLike[str]) -> str:

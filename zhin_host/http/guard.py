@@ -11,13 +11,14 @@ from typing import Final
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from zhin_host.errors import Forbidden, InternalError, RequestError
+from zhin_host.errors import Forbidden, InternalError, RequestError, StartupError
 from zhin_host.http.reply import ABORT, IS_STARTED, Reply, error_reply, framework_error_reply
 
 _logger = logging.getLogger("zhin_host.http")
 
 _LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")
 _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9_][a-z0-9._-]{0,252})(?::([0-9]{1,5}))?")
+_ORIGIN = re.compile(r"null|[a-z][a-z0-9+.-]*://[^/?#*\s]+")
 _HOSTS_REMEMBERED: Final = 64
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
 _EXPOSED: Final = b"x-zhin-session-id, x-zhin-stream-version, x-zhin-tail-index, retry-after"
@@ -40,10 +41,13 @@ class Guard:
             allowed_hosts: Hosts beside the loopback ones; one without a port stands for every port.
             allowed_origins: Origins beside the host's own, as a browser writes them: scheme://host[:port].
             any_host: Let any Host pass, since tokens guard an address that is not loopback.
+
+        Raises:
+            StartupError: An allowed origin is none, a pattern perhaps: origins are compared as a whole.
         """
         self._app = app
         self._hosts = frozenset(host.lower() for host in (*_LOOPBACK_HOSTS, *allowed_hosts))
-        self._origins = frozenset(origin.lower().rstrip("/").encode("latin-1") for origin in allowed_origins)
+        self._origins = frozenset(map(_exact, allowed_origins))
         self._any_host = any_host
         self._is_known = functools.lru_cache(_HOSTS_REMEMBERED)(self._is_listed)  # clients say the same few
 
@@ -107,6 +111,17 @@ class Guard:
     def _is_listed(self, host: str) -> bool:
         match = _HOST.fullmatch(host)
         return match is not None and (match[1] in self._hosts or host in self._hosts)
+
+
+def _exact(origin: str) -> bytes:
+    """An allowed origin as a browser writes it."""
+    written = origin.lower().rstrip("/")
+    if _ORIGIN.fullmatch(written) is None or not written.isascii():
+        raise StartupError(
+            f"The allowed origin {origin!r:.80} is none; write it as a browser does, scheme://host[:port], "
+            "one for each: there is no wildcard."
+        )
+    return written.encode("ascii")
 
 
 def _is_own(origin: str, scope: Scope, host: str) -> bool:

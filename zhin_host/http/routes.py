@@ -16,7 +16,7 @@ from zhin_host.http import schema
 from zhin_host.http.reply import SESSION_ID, Reply, error_reply, ok
 from zhin_host.http.streaming import StreamReply, format_of, query_of, start_index_of, until_of
 from zhin_host.intake import Accepted, Key
-from zhin_host.ports import Authenticator, Principal
+from zhin_host.ports import Authenticator, Principal, Right
 from zhin_host.store import HttpAgentSessionStore
 
 _STATUSES: Final = ("running", "waiting", "completed", "failed")
@@ -29,15 +29,17 @@ class Call:
 
     Attributes:
         headers: Lower-case names; of a repeated header the last value.
+        right: What the route asks of its caller; None: that it is somebody.
         who: The caller, None until it is authenticated.
         session_id: What the log line names, "-" while no session is known.
     """
 
-    __slots__ = ("headers", "receive", "scope", "session_id", "who")
+    __slots__ = ("headers", "receive", "right", "scope", "session_id", "who")
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
+    def __init__(self, scope: Scope, receive: Receive, right: Right | None = None) -> None:
         self.scope = scope
         self.receive = receive
+        self.right = right
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.who: Principal | None = None
         self.session_id = "-"
@@ -77,8 +79,14 @@ class Routes:
         self._health = Reply(200, orjson.dumps({"ok": True, "service": "zhin-agent-session"}))
 
     async def _who(self, call: Call) -> Principal:
-        call.who = await self._authenticator.authenticate(call.headers)
-        return call.who
+        """The caller, who may do what the route does, in some session at least: 401, then 403."""
+        who = await self._authenticator.authenticate(call.headers)
+        if not isinstance(who, Principal):  # somebody's authenticator forgot to refuse: nobody gets in
+            raise TypeError(f"the authenticator returned a {type(who).__qualname__}, not a Principal")
+        call.who = who
+        if call.right is not None:
+            who.check(call.right)
+        return who
 
     async def _body(self, call: Call) -> schema.Body:
         return await schema.read_object(call.headers, call.receive, self._config)
