@@ -8,6 +8,7 @@ import click
 
 from zhin_host import __version__
 from zhin_host.cli.audit import audit
+from zhin_host.cli.chat import chat
 from zhin_host.cli.serve import serve
 from zhin_host.cli.sessions import sessions
 from zhin_host.cli.show import show
@@ -34,5 +35,5 @@ def main() -> None:
     """
 
 
-for _command in (serve, sessions, show, tail, audit):
+for _command in (serve, chat, sessions, show, tail, audit):
     main.add_command(_command)
