@@ -63,7 +63,7 @@ def chat(folder: Path, host: Host, *arguments: object) -> Terminal:
 
 
 def session_in(text: str) -> str:
-    return re.findall(r"Session (ses_\w{26})", text)[-1]
+    return str(re.findall(r"Session (ses_\w{26})", text)[-1])
 
 
 def test_a_conversation_streams_and_says_how_to_go_on(folder: Path, host: Host) -> None:

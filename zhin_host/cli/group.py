@@ -7,8 +7,10 @@ from typing import Any
 import click
 
 from zhin_host import __version__
+from zhin_host.cli.answers import answer, approve, cancel, deny
 from zhin_host.cli.audit import audit
 from zhin_host.cli.chat import chat
+from zhin_host.cli.send import send
 from zhin_host.cli.serve import serve
 from zhin_host.cli.sessions import sessions
 from zhin_host.cli.show import show
@@ -35,5 +37,5 @@ def main() -> None:
     """
 
 
-for _command in (serve, chat, sessions, show, tail, audit):
+for _command in (serve, chat, send, approve, deny, answer, cancel, sessions, show, tail, audit):
     main.add_command(_command)

@@ -43,3 +43,8 @@ def sessions_of(names: Iterable[str], *suffixes: str) -> list[set[SessionId]]:
 def is_ours(name: str) -> bool:
     """Whether a host makes files of this name."""
     return _FILE.fullmatch(name) is not None or _HIDDEN.fullmatch(name) is not None
+
+
+def is_session_id(text: str) -> bool:
+    """Whether it has the shape of a session's id."""
+    return _SESSION_ID.fullmatch(text) is not None
