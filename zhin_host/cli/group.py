@@ -10,6 +10,8 @@ from zhin_host import __version__
 from zhin_host.cli.answers import answer, approve, cancel, deny
 from zhin_host.cli.audit import audit
 from zhin_host.cli.chat import chat
+from zhin_host.cli.export import export
+from zhin_host.cli.prune import prune
 from zhin_host.cli.send import send
 from zhin_host.cli.serve import serve
 from zhin_host.cli.sessions import sessions
@@ -37,5 +39,19 @@ def main() -> None:
     """
 
 
-for _command in (serve, chat, send, approve, deny, answer, cancel, sessions, show, tail, audit):
+for _command in (
+    serve,
+    chat,
+    send,
+    approve,
+    deny,
+    answer,
+    cancel,
+    sessions,
+    show,
+    tail,
+    audit,
+    export,
+    prune,
+):
     main.add_command(_command)

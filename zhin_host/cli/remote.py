@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -58,13 +58,25 @@ _OPTIONS: Final = (
 
 def options(command: Command) -> Command:
     """--url, --token and --token-from; the command is given `remote`."""
+    return _with_remote(command, _OPTIONS)
 
+
+def optional_options(command: Command) -> Command:
+    """The same for a command that reads files unless --url is written: `remote` is None without it."""
+    url = click.option("--url", help="Ask the host at this address, in place of the files.")
+    return _with_remote(command, (url, *_OPTIONS[1:]))
+
+
+def _with_remote(command: Command, given: Iterable[Callable[[Command], Command]]) -> Command:
     @wraps(command)
-    def with_remote(*args: Any, url: str, token: str | None, token_from: str | None, **arguments: Any) -> Any:
-        return command(*args, remote=remote_of(url, token, token_from), **arguments)
+    def with_remote(
+        *args: Any, url: str | None, token: str | None, token_from: str | None, **arguments: Any
+    ) -> Any:
+        remote = None if url is None else remote_of(url, token, token_from)
+        return command(*args, remote=remote, **arguments)
 
     decorated: Command = with_remote
-    for option in reversed(_OPTIONS):
+    for option in reversed(list(given)):
         decorated = option(decorated)
     return decorated
 
