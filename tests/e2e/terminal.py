@@ -35,7 +35,7 @@ class Terminal:
         self.text = ""
         self._seen = 0
         self._screen, keyboard = pty.openpty()
-        settings = environment(TERM="dumb", NO_COLOR="1", COLUMNS="200", **more)
+        settings = environment(**{"TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "200"} | more)
         self.process = subprocess.Popen(
             [sys.executable, "-c", _BEGIN, COMMAND, *map(str, arguments)],
             cwd=cwd,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -11,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.process import Host, run, types
+from tests.e2e.process import COMMAND, DEADLINE_S, Host, environment, run, types
+from tests.e2e.terminal import CTRL_C, Terminal
 
 
 @pytest.fixture(scope="module")
@@ -152,3 +155,50 @@ def test_a_token_is_taken_from_a_file_or_a_variable_and_never_shown(tmp_path: Pa
         for done in (unknown, by_file, by_name, wrong, told):
             assert token not in done.stdout + done.stderr
         assert (by_file.returncode, by_name.returncode, wrong.returncode) == (0, 0, 2)
+
+
+def test_watch_shows_what_waits_over_all_sessions(host: Host, folder: Path) -> None:
+    _, hostile = host.parked("write a note watched: [red]x \u202e\x1b[2J")
+    _, request_id = host.parked("delete watched")
+    once = command(host, folder, "watch", "--once", "--text")
+    assert once.returncode == 0
+    [line] = [line for line in once.stdout.splitlines() if request_id in line]
+    assert 'Allow delete_note? {"name":"watched"}' in line
+    [line] = [line for line in once.stdout.splitlines() if hostile in line]
+    assert '"text":"[red]x \\u202e\\u001b[2J"' in line
+    rows = [json.loads(line) for line in command(host, folder, "watch", "--once").stdout.splitlines()]
+    assert request_id in [row["requestId"] for row in rows]
+    for kind in ("dumb", "xterm"):  # a line for each that opens, and a table that changes in its place
+        with Terminal(folder, "watch", "--every", "0.2", ZHIN_URL=host.url, TERM=kind) as person:
+            person.expect(request_id)
+            _, other = host.parked("delete more")
+            person.expect(other)
+            person.press(CTRL_C)
+            assert person.end() == 0
+
+
+def test_watch_as_json_tells_of_each_request_that_opens_and_closes(host: Host, folder: Path) -> None:
+    watching = subprocess.Popen(
+        [COMMAND, "watch", "--every", "0.2"],
+        cwd=folder,
+        env=environment(ZHIN_URL=host.url, PYTHONUNBUFFERED="1"),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert watching.stdout is not None
+    try:
+        accepted, request_id = host.parked("delete other")
+
+        def told(change: str) -> None:
+            for line in watching.stdout or ():
+                row = json.loads(line)
+                if (row["change"], row["requestId"]) == (change, request_id):
+                    return
+
+        told("opened")
+        host.post(f"/session/{accepted['sessionId']}/input", requestId=request_id, approved=False)
+        told("closed")
+    finally:
+        watching.send_signal(signal.SIGINT)
+        watching.stdout.close()
+        assert watching.wait(DEADLINE_S) == 0

@@ -21,6 +21,7 @@ from zhin_host.cli.show import show
 from zhin_host.cli.tail import tail
 from zhin_host.cli.terminal import Refusal
 from zhin_host.cli.verify import verify
+from zhin_host.cli.watch import watch
 from zhin_host.errors import ZhinError
 
 
@@ -37,15 +38,15 @@ class _Group(click.Group):
 def main() -> None:
     """A durable host for agent sessions.
 
-    `serve` runs a host. `chat`, `send`, `approve`, `deny`, `answer` and `cancel` speak to a running one (--url). The
-    others work on the files of a data directory, beside a host or without one; only `prune` and `repair` change
-    any, with --yes and while no host runs. Exit codes: 0 done, 1 failed, or something is wrong with what was read,
-    2 refused, 3 answered otherwise before, 4 a person has to answer.
+    `serve` runs a host. `chat`, `send`, `approve`, `deny`, `answer`, `cancel` and `watch` speak to a running one. The
+    others work on the files of a data directory, beside a host or without one; only `prune` and `repair` change any,
+    with --yes and while no host runs. Exit codes: 0 done, 1 failed, or something is wrong with what was read, 2
+    refused, 3 answered otherwise before, 4 a person has to answer.
     """
 
 
 for _command in (
-    serve, chat, send, approve, deny, answer, cancel,
+    serve, chat, send, approve, deny, answer, cancel, watch,
     sessions, show, tail, audit, export, prune, verify, repair, completion,
 ):  # fmt: skip
     main.add_command(_command)
