@@ -13,6 +13,8 @@ import pytest
 from tests.e2e.process import COMMAND, DEADLINE_S, Host, environment, run, types
 from tests.e2e.terminal import CTRL_C, CTRL_D, Terminal
 
+pytestmark = pytest.mark.timeout(180)  # each may start several processes
+
 AGENT = '''
 import asyncio
 from zhin_host import ToolDenied, Turn, tool

@@ -12,9 +12,13 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tests.e2e.process import COMMAND, DEADLINE_S, Host, environment, run, types
 from tests.e2e.terminal import CTRL_C, Terminal
+from zhin_host.cli import main
+
+pytestmark = pytest.mark.timeout(180)  # each may start several processes
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +33,10 @@ def host(folder: Path) -> Iterator[Host]:
 
 
 def command(host: Host, folder: Path, *arguments: object) -> CompletedProcess[str]:
-    return run(*arguments, cwd=folder, ZHIN_URL=host.url)
+    """The command in this process, since starting one takes a moment; some tests start one all the same."""
+    told = [str(one) for one in arguments]
+    done = CliRunner().invoke(main, told, env={"ZHIN_URL": host.url}, prog_name="zhin-host")
+    return CompletedProcess(told, done.exit_code, done.stdout, done.stderr)
 
 
 def answered(host: Host, folder: Path, *arguments: object) -> dict[str, Any]:
@@ -39,7 +46,7 @@ def answered(host: Host, folder: Path, *arguments: object) -> dict[str, Any]:
 
 
 def test_send_begins_a_session_and_goes_on_with_it(host: Host, folder: Path) -> None:
-    done = command(host, folder, "send", "list my notes")
+    done = run("send", "list my notes", cwd=folder, ZHIN_URL=host.url)
     assert (done.returncode, done.stdout.count("\n")) == (0, 1)
     assert done.stdout.startswith("You have")
     [session_id] = re.findall(r"Session (ses_\w+)\n", done.stderr)
@@ -76,7 +83,7 @@ def test_what_is_asked_is_approved_by_its_id_or_by_its_session(host: Host, folde
     [request_id] = [row["requestId"] for row in result["requests"]]
     assert result["status"] == "waiting"
     assert f"Answer with `zhin-host approve {request_id}`, or `deny`." in asked.stderr
-    approved = command(host, folder, "approve", request_id, "--comment", "fine")
+    approved = run("approve", request_id, "--comment", "fine", cwd=folder, ZHIN_URL=host.url)
     assert (approved.returncode, approved.stdout) == (
         0,
         f"Approved: Allow write_note? in {result['sessionId']}\n",
