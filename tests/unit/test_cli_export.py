@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.builders import LogBuilder, session_id_of
+from zhin_host.audit import audit_directory
 from zhin_host.cli import main
 from zhin_host.cli.amounts import AGE_MS, SIZE_BYTES, size_text
 from zhin_host.cli.pruning import Found, Rules, chosen
 from zhin_host.storage.files import FileHttpSessionPersistence
+from zhin_host.storage.fs import FileSystem
 
 
 def invoke(*arguments: object) -> Result:
@@ -152,6 +156,71 @@ def test_what_cannot_be_judged_to_its_end_stays(data_dir: Path) -> None:
     assert "0 of 4 sessions" in result.stdout
     assert "broken at event 3" in result.stdout
     assert len(list(data_dir.glob("*.ndjson"))) == 4
+
+
+KILLED = """
+import os, sys
+from zhin_host.cli import main
+from zhin_host.storage.fs import FileSystem
+
+unlink, left = FileSystem.unlink, int(sys.argv.pop(1))
+
+def killed(fs, path):
+    global left
+    left -= "/ses_" in path
+    if left < 0:
+        os._exit(137)
+    unlink(fs, path)
+
+FileSystem.unlink = killed
+main()
+"""
+
+
+@pytest.mark.parametrize("done", [0, 1, 3, 5])
+def test_a_kill_between_two_removals_leaves_no_half_of_a_session(data_dir: Path, done: int) -> None:
+    for at in (1, 2):
+        path = write(data_dir, finished(at), mark="stopped")
+        for suffix, content in ((".json", finished(at).snapshot), (".torn", b"torn")):
+            path.with_suffix(suffix).touch(mode=0o600)
+            path.with_suffix(suffix).write_bytes(content)
+    command = [
+        sys.executable,
+        "-c",
+        KILLED,
+        str(done),
+        "prune",
+        "--data-dir",
+        data_dir,
+        "--keep",
+        "0",
+        "--yes",
+    ]
+    assert subprocess.run(command, check=False, timeout=50).returncode == 137
+    assert [verdict for verdict in audit_directory(data_dir) if not verdict.ok] == []
+    for path in data_dir.glob("*.ndjson"):
+        assert all(path.with_suffix(suffix).exists() for suffix in (".json", ".open", ".torn"))
+    assert invoke("prune", "--data-dir", data_dir, "--keep", 0, "--yes").exit_code == 0
+    assert list(data_dir.glob("*.ndjson")) == []
+    assert list(data_dir.glob("*.json")) == []
+
+
+@pytest.mark.damaged("its log could not be removed, and is whole")
+def test_what_cannot_be_removed_is_a_sentence(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(data_dir, finished(1))
+
+    unlink = FileSystem.unlink
+
+    def refused(fs: FileSystem, path: str) -> None:
+        if path.endswith(".ndjson"):
+            raise PermissionError(1, "Operation not permitted", path)
+        unlink(fs, path)
+
+    monkeypatch.setattr(FileSystem, "unlink", refused)
+    result = invoke("prune", "--data-dir", data_dir, "--keep", 0, "--yes")
+    assert result.exit_code == 1
+    assert "Operation not permitted" in result.stderr
+    assert len(list(data_dir.glob("*.ndjson"))) == 1
 
 
 def test_rules_take_the_oldest_first_and_add_up() -> None:

@@ -11,11 +11,13 @@ import click
 
 from zhin_host.cli import directory
 from zhin_host.cli.amounts import AGE_MS, SIZE_BYTES, size_text
+from zhin_host.cli.exits import Failure
 from zhin_host.cli.progress import counted
 from zhin_host.cli.pruning import Found, Rules, chosen, find, remove
 from zhin_host.cli.sessions import age
 from zhin_host.cli.terminal import json_text
 from zhin_host.clock import SystemClock
+from zhin_host.errors import StorageUnavailable
 from zhin_host.storage.files import FileHttpSessionPersistence
 
 _AT_A_TIME: Final = 64  # removals that share one sync of the directory
@@ -79,9 +81,17 @@ def _held(persistence: FileHttpSessionPersistence) -> Iterator[None]:
 
 
 async def _remove(persistence: FileHttpSessionPersistence, going: list[Found]) -> None:
+    """Remove them, so many at a time.
+
+    Raises:
+        Failure: One cannot be removed.
+    """
     parts = [going[at : at + _AT_A_TIME] for at in range(0, len(going), _AT_A_TIME)]
     for part in counted(parts, "Removing"):
-        await remove(persistence, part)
+        try:
+            await remove(persistence, part)
+        except StorageUnavailable as error:
+            raise Failure(f"{error} Others may have been removed before; run it again.") from None
 
 
 def _print(found: list[Found], taken: list[Found], *, is_meant: bool, as_json: bool) -> None:

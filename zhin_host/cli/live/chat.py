@@ -120,6 +120,7 @@ class Talk:
             if line.strip():
                 self._send(line)
                 self._follow()
+                self._check()
 
     def say_how_to_go_on(self, remote: Remote) -> None:
         """The session's id and the command that goes on with it, on stderr."""
@@ -174,8 +175,12 @@ class Talk:
                 if not self._view.open_requests:
                     break
                 for request in self._view.open_requests:
-                    self._answer(request, interrupts)
+                    if not self._answer(request, interrupts):
+                        break  # the turn is being cancelled, and what else it asks with it
         self.screen.end_line()
+
+    def _check(self) -> None:
+        """End where nobody is there to see that the turn failed: what comes next may depend on it."""
         turn = self._view.turn
         if not self._is_person and turn is not None and turn.status in ("failed", "cancelled"):
             raise click.exceptions.Exit(FAILED)
@@ -197,19 +202,20 @@ class Talk:
 
     # -- what is asked -------------------------------------------------------------------------------------------------
 
-    def _answer(self, request: Request, interrupts: Interrupts) -> None:
-        """Answer it as told beforehand or as the person says; Ctrl-C cancels the turn instead."""
+    def _answer(self, request: Request, interrupts: Interrupts) -> bool:
+        """Answer it as told beforehand or as the person says; False when Ctrl-C cancelled the turn instead."""
         assert self._session is not None  # noqa: S101 - it asks
         try:
             answer = self._answer_to(request, interrupts)
         except KeyboardInterrupt:
             self.screen.rows("")
             self._cancel()
-            return
+            return False
         try:
             self._session.answer(request, **answer)
         except (RequestAlreadyAnswered, RequestNotFound) as error:  # somebody was faster; the events tell
             self.screen.note(str(error), "yellow")
+        return True
 
     def _answer_to(self, request: Request, interrupts: Interrupts) -> Answer:
         if self._always is not None and request.kind in ("approval", "retry"):
