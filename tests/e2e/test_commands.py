@@ -118,6 +118,20 @@ def test_a_question_is_answered_in_words_or_as_json_and_not_approved(host: Host,
     assert command(host, folder, "answer", request_id, "{", "--as-value").returncode == 2
 
 
+def test_a_session_is_exported_from_a_host_as_from_its_files(host: Host, folder: Path) -> None:
+    accepted, _ = host.parked("write a note two: \u2028 1.0 \x85 ```")
+    session_id = accepted["sessionId"]
+    from_host = CliRunner().invoke(main, ["export", session_id, "--url", host.url])
+    assert from_host.stdout_bytes == (folder / "sessions" / f"{session_id}.ndjson").read_bytes()
+    forms = [
+        command(host, folder, "export", session_id, "--format", "markdown", *where).stdout
+        for where in (("--url", host.url), ("--data-dir", folder / "sessions"))
+    ]
+    assert forms[0] == forms[1]
+    assert "**demo asks** (approval)" in forms[0]
+    assert command(host, folder, "export", "ses_" + "0" * 26, "--url", host.url).returncode == 1
+
+
 def test_cancel_ends_the_open_turn_only(host: Host, folder: Path) -> None:
     accepted, _ = host.parked("delete one")
     assert command(host, folder, "cancel", accepted["sessionId"], "--turn", "turn_other").stdout.startswith(

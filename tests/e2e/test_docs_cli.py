@@ -48,7 +48,7 @@ def test_the_examples_do_what_the_page_says(tmp_path: Path, data_dir: Path) -> N
     assert f"# Session ses\\_{log.stem[4:]}\n" in (tmp_path / "session.md").read_text()
     assert next(said).endswith("would be removed; --yes does it.\n")
     assert "with faults: none" in next(said)
-    assert next(said).endswith("can be mended: none.\n")
+    assert "can be mended: none.\n" in next(said)
     assert next(said) == ""
     assert "_ZHIN_HOST_COMPLETE" in (tmp_path / "zhin-host.bash").read_text()
     assert next(said) == ""

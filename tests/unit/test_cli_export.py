@@ -58,6 +58,9 @@ def test_the_default_is_the_log_byte_for_byte(data_dir: Path, tmp_path: Path) ->
     again = invoke("export", log.session_id, "--data-dir", data_dir, "-o", target)
     assert again.exit_code == 2
     assert "is there already" in again.stderr
+    nowhere = invoke("export", log.session_id, "--data-dir", data_dir, "-o", tmp_path / "none" / "out")
+    assert nowhere.exit_code == 2
+    assert "cannot be written: No such file" in nowhere.stderr
 
 
 @pytest.mark.damaged("the middle of the log is broken")
@@ -191,7 +194,7 @@ def test_a_kill_between_two_removals_leaves_no_half_of_a_session(data_dir: Path,
         str(done),
         "prune",
         "--data-dir",
-        data_dir,
+        str(data_dir),
         "--keep",
         "0",
         "--yes",

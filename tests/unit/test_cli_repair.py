@@ -139,7 +139,7 @@ def test_what_the_contract_allows_is_mended_after_the_files_were_copied(
     dry = invoke("repair", "--data-dir", data_dir)
     assert (dry.exit_code, dry.exception and type(dry.exception)) == (1, SystemExit), dry.output
     assert f"can be mended: {told}" in dry.stdout or told in dry.stdout
-    assert dry.stdout.endswith("Nothing was changed; --yes does it, after copying the files.\n")
+    assert dry.stdout.endswith("Nothing was changed; --yes mends what can be, after copying the files.\n")
     assert (files_of(data_dir), data_dir.stat().st_mode) == (before, mode)
     meant = invoke("repair", "--data-dir", data_dir, "--yes")
     assert meant.exit_code == 0, meant.output
@@ -157,6 +157,19 @@ def test_what_the_contract_allows_is_mended_after_the_files_were_copied(
     data_dir.chmod(0o755)
     host.start()
     host.stop()
+
+
+def test_the_directory_s_own_mode_and_what_was_not_finished_are_set_right(data_dir: Path) -> None:
+    log_of(data_dir, finished().content)
+    put(data_dir, ".tmp-1", b"x")
+    data_dir.chmod(0o750)
+    dry = invoke("repair", "--data-dir", data_dir)
+    assert dry.exit_code == 1
+    assert "the directory  can be mended: it gets mode 0700 in place of 0750\n" in dry.stdout
+    assert "the directory  can be mended: 1 files that were not finished are removed\n" in dry.stdout
+    assert invoke("repair", "--data-dir", data_dir, "--yes").exit_code == 0
+    assert sorted(path.name for path in data_dir.iterdir()) == [".lock", f"{SESSION}.ndjson"]
+    assert data_dir.stat().st_mode & 0o777 == 0o700
 
 
 def test_no_byte_is_lost_by_cutting(data_dir: Path) -> None:

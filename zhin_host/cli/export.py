@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -65,12 +66,7 @@ def export(
     source = _FileSource(data_dir, session_id) if remote is None else _HostSource(remote, session_id)
     parts = source.lines() if form == "ndjson" else _markdown(source.lines, shows_void=shows_void)
     first = next(parts, b"")  # what cannot be read is refused before a file is made
-    file = _opened(output)
-    file.write(first)
-    file.writelines(parts)
-    file.flush()
-    if output is not None:
-        file.close()
+    _write(output, itertools.chain([first], parts))
     if source.fault is not None:
         raise Failure(source.fault)
 
@@ -121,9 +117,19 @@ def _markdown(lines: Lines, *, shows_void: bool) -> Iterator[bytes]:
         yield part.encode() + b"\n\n"
 
 
-def _opened(output: str | None) -> BinaryIO:
+def _write(output: str | None, parts: Iterator[bytes]) -> None:
     if output is None:
-        return sys.stdout.buffer
+        sys.stdout.buffer.writelines(parts)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        with _made(output) as file:
+            file.writelines(parts)
+    except OSError as error:
+        raise Failure(f"{output} could not be written to its end: {error.strerror}; remove it.") from None
+
+
+def _made(output: str) -> BinaryIO:
     try:
         return os.fdopen(os.open(output, _MADE, 0o600), "wb")
     except FileExistsError:

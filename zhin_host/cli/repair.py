@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from zhin_host.cli.progress import counted
 from zhin_host.cli.terminal import json_text, visible
 from zhin_host.clock import SessionId
 from zhin_host.errors import StorageUnavailable
-from zhin_host.storage.fs import FileSystem, storage_error
+from zhin_host.storage.fs import TEMPORARY_PREFIX, FileSystem, storage_error
 from zhin_host.storage.place import Place
 
 
@@ -50,10 +51,13 @@ def repair(
         directory.read_session(persistence, session_id)
     mender = Mender(persistence.directory, line_bytes_max=line_bytes_max)
     copies = Path(persistence.directory, f"repair-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
-    is_faulty = False
+    general = {"sessionId": None, "steps": _of_the_directory(persistence.directory), "stays": []}
+    is_faulty = bool(general["steps"]) and not is_meant
     with _held(persistence.directory) if is_meant else contextlib.nullcontext():
         ids = [SessionId(one) for one in session_ids] or mender.session_ids()
         mended = 0
+        if general["steps"]:
+            _print(general, is_meant=is_meant, as_json=as_json)
         for session_id in counted(ids, "Mending" if is_meant else "Looking"):
             row = _mended(mender, session_id, copies if is_meant else None)
             mended += bool(row["steps"])
@@ -79,6 +83,16 @@ def _held(data_dir: str) -> Iterator[None]:
         yield
     finally:
         place.let_go()
+
+
+def _of_the_directory(data_dir: str) -> list[str]:
+    """What taking the directory sets right, of no session: its mode, and files that were not finished."""
+    mode = stat.S_IMODE(Path(data_dir).stat().st_mode)
+    unfinished = sum(path.name.startswith(TEMPORARY_PREFIX) for path in Path(data_dir).iterdir())
+    return [
+        *([f"it gets mode 0700 in place of {mode:04o}"] if mode & 0o077 else []),
+        *([f"{unfinished} files that were not finished are removed"] if unfinished else []),
+    ]
 
 
 def _mended(mender: Mender, session_id: SessionId, copies: Path | None) -> dict[str, Any]:
@@ -110,10 +124,11 @@ def _print(row: dict[str, Any], *, is_meant: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json_text({**row, "isDone": is_meant}))
         return
+    whose = row["sessionId"] or "the directory"
     for step in row["steps"]:
-        click.echo(f"{row['sessionId']}  {'mended' if is_meant else 'can be mended'}: {visible(step)}")
+        click.echo(f"{whose}  {'mended' if is_meant else 'can be mended'}: {visible(step)}")
     for fault in row["stays"]:
-        click.echo(f"{row['sessionId']}  stays: {visible(fault)}{_hint(fault)}")
+        click.echo(f"{whose}  stays: {visible(fault)}{_hint(fault)}")
 
 
 def _hint(fault: str) -> str:
@@ -134,5 +149,5 @@ def _print_total(count: int, mended: int, copies: str | None, *, is_meant: bool,
     click.echo(f"Sessions looked at: {count}, {what}: {mended or 'none'}.")
     if copies is not None:
         click.echo(f"Copies of the files as they were: {visible(copies)}")
-    elif mended and not is_meant:
-        click.echo("Nothing was changed; --yes does it, after copying the files.")
+    elif not is_meant:
+        click.echo("Nothing was changed; --yes mends what can be, after copying the files.")

@@ -197,6 +197,8 @@ class Talk:
 
     def _cancel(self) -> None:
         turn = self._view.turn
+        if self._watch.is_away:
+            click.echo("The turn is cancelled when the host is back; Ctrl-C again leaves at once.", err=True)
         if self._session is not None:
             self._session.cancel(turn.turn_id if turn is not None and turn.is_open else None)
 
