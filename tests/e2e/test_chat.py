@@ -35,6 +35,9 @@ async def agent(turn: Turn) -> None:
             await turn.say("It is at " + await turn.call_tool(publish, page=rest))
         except ToolDenied:
             await turn.say("Then not.")
+    elif word == "both":
+        calls = [turn.call_tool(publish, page=page) for page in ("one", "two")]
+        await turn.say(" and ".join(await asyncio.gather(*calls)))
     elif word == "slow":
         for number in range(3000):
             await turn.say(f"word{number} ")
@@ -141,6 +144,47 @@ def test_ctrl_c_cancels_the_turn_and_returns_to_the_prompt(folder: Path, host: H
         person.press(CTRL_C)
         assert person.end() == 0
     assert types(host.events(session_in(person.text))).count("turn.cancelled") == 2
+
+
+def test_two_requests_are_asked_one_after_the_other_and_cancelled_together(folder: Path, host: Host) -> None:
+    with chat(folder, host) as person:
+        person.expect("> ")
+        person.type("both")
+        person.expect("page       one")
+        person.expect("allow? y/n")
+        person.type("y")
+        person.expect("page       two")
+        person.expect("allow? y/n")
+        person.type("y")
+        person.expect("/one and /two\n> ")
+        person.type("both")
+        person.expect("allow? y/n")
+        person.press(CTRL_C)
+        assert "allow? y/n" not in person.expect("The turn was cancelled.\n")
+        person.expect("> ")
+
+
+def test_a_request_that_somebody_else_answers_is_told(folder: Path, host: Host) -> None:
+    with chat(folder, host) as person:
+        person.expect("> ")
+        person.type("publish home")
+        person.expect("allow? y/n")
+        [row] = host.client.get("/sessions").json()["sessions"]
+        [request_id] = row["pendingRequestIds"]
+        host.post(f"/session/{row['sessionId']}/input", requestId=request_id, approved=False, comment="mine")
+        person.type("y")
+        person.expect("denied: mine")
+        person.expect("Then not.\n> ")
+        later = host.client.get(f"/session/{row['sessionId']}").json()
+        host.say("from elsewhere", later)
+        host.events(row["sessionId"])
+        person.type("hello")
+        person.expect("Somebody else went on with the session")
+        person.expect("Somebody else said: from elsewhere")
+        person.expect("You said from elsewhere")
+        person.expect("> ")
+        person.type("hello")
+        person.expect("You said hello")
 
 
 def test_leaving_at_an_approval_leaves_it_open_and_the_next_chat_asks_it(folder: Path, host: Host) -> None:

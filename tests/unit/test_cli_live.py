@@ -27,8 +27,10 @@ from zhin_host.client import (
     Request,
     RequestAlreadyAnswered,
     SessionBusy,
+    TurnView,
     Unauthorized,
 )
+from zhin_host.client.pieces import Pieces
 from zhin_host.events import Event
 
 HOSTILE = "[bold]x[/] \x1b[2Jgone \u202egnp.exe \x9b31m"
@@ -97,6 +99,17 @@ def test_what_a_restart_voids_is_marked_by_how_it_began(capsys: pytest.CaptureFi
     assert told.out == "kept void text\nanew\n"
     assert told.err.count("[discarded: ") == 1
     assert "what it said from 'void text' on does not count" in told.err
+
+
+def test_what_was_said_before_the_command_came_is_marked_too(capsys: pytest.CaptureFixture[str]) -> None:
+    turn = TurnView("t", message=HOSTILE, said=Pieces().add(3, "kept ").add(5, "void"))
+    screen = Screen(is_person=False)
+    screen.show_before(turn)
+    screen.show(event(7, "step.resumed", attempt=2, discardFrom=5))
+    told = capsys.readouterr()
+    assert told.out == "kept void\n"
+    assert f"you: {SHOWN}\n" in told.err
+    assert "what it said from 'void' on" in told.err
 
 
 # -- asking --------------------------------------------------------------------------------------------------------

@@ -59,6 +59,8 @@ class Screen:
         if turn.text:
             self._write(_text(turn.text), is_note=False)
             self._open = "text"
+            pieces = (row for block in turn.said.blocks for row in block)
+            self._said = [(index, text[:_BEGINNING]) for index, text in pieces]
         if turn.status == "failed":
             self.note(f"The turn failed, {turn.code}: {turn.reason}", "red")
 
