@@ -401,6 +401,9 @@ async def test_the_sync_face_does_the_same(live: Serving, data_dir: Path) -> Non
             session = client.start("publish home")
             for event in session.turn:
                 if event.type == ev.INPUT_REQUESTED:
+                    [listed] = client.sessions(status="waiting", limit=1)["sessions"]
+                    assert listed["sessionId"] == session.session_id
+                    assert client.sessions(before=session.session_id)["sessions"] == []
                     assert session.answer(event, approved=True).value is True
             turn = session.send("say more")
             assert turn.result().text == "say more"

@@ -29,3 +29,14 @@ def test_without_httpx_one_sentence_says_how_to_install_it() -> None:
 def test_a_host_needs_no_httpx() -> None:
     done = ran("import zhin_host.cli, zhin_host.agents.demo, zhin_host.http")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_command_that_needs_it_says_so_and_the_others_work() -> None:
+    done = ran("from zhin_host.cli import main; main(['chat'], prog_name='zhin-host')")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "Error: zhin_host.client needs httpx, which is not installed; install it with: "
+        "pip install 'zhin-host[client]'\n"
+    )
+    helped = ran("from zhin_host.cli import main; main(['chat', '--help'], prog_name='zhin-host')")
+    assert (helped.returncode, helped.stderr) == (0, "")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+import click
 import pytest
 
 from zhin_host import __version__, errors
+from zhin_host.cli import main
 from zhin_host.config import SETTINGS
 from zhin_host.events import VOCABULARY
 from zhin_host.http.app import BASE, ROUTES
@@ -121,9 +124,37 @@ def routes_table() -> str:
     return table("route | scope that it needs", rows)
 
 
+def command_table(name: str) -> str:
+    """The arguments and options of a command, in the order of its help."""
+    command = main.commands[name]
+    context = click.Context(command, info_name=name)
+    rows: list[tuple[object, ...]] = []
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            written = ", ".join(f"`{word}`" for word in (*parameter.opts, *parameter.secondary_opts))
+            takes = "" if parameter.is_flag else f" {parameter.make_metavar(context)}"
+            told = parameter.help or ""
+            default = "" if parameter.is_flag or parameter.default is None else f"`{parameter.default}`"
+            default = "" if "UNSET" in default.upper() else default
+            variable = f"`{parameter.envvar}`" if parameter.envvar else ""
+            rows.append((written + takes.replace("|", "\\|"), default, variable, told.replace("|", "\\|")))
+    head = f"`zhin-host {name}` "
+    usage = " ".join(
+        argument.make_metavar(context) for argument in command.params if isinstance(argument, click.Argument)
+    )
+    shown = table("option | default | environment | what it is", iter(rows)) if rows else ""
+    return f"**{(head + usage).strip()}**\n\n{shown}"
+
+
+def test_the_page_has_every_command_but_serve() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text()
+    assert set(re.findall(r"<!-- /(\w+) -->", page)) == main.commands.keys() - {"serve"}
+
+
 @pytest.mark.parametrize(
     ("document", "name", "made"),
     [
+        *(("docs/cli.md", name, partial(command_table, name)) for name in main.commands if name != "serve"),
         ("README.md", "errors", errors_table),
         ("README.md", "failures", failures_table),
         ("README.md", "settings", settings_table),
@@ -146,7 +177,11 @@ def test_a_table_says_what_the_code_says(document: str, name: str, made: object)
 
 
 def test_links_between_documents_lead_somewhere() -> None:
-    for document in ("README.md", "docs/events.md", "docs/access.md", "CHANGELOG.md"):
+    for document in (
+        "README.md",
+        *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+        "CHANGELOG.md",
+    ):
         path = ROOT / document
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text()):
             assert (path.parent / target).exists(), f"{document}: {target}"

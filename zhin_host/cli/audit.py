@@ -19,10 +19,7 @@ FAULTY: Final = 1
 _LINE_LIMIT: Final = next(setting for setting in SETTINGS if setting.name == "line_bytes_max")
 
 
-@click.command()
-@click.argument("session_ids", metavar="[ID]...", nargs=-1)
-@directory.option
-@click.option(
+line_limit_option: Final = click.option(
     _LINE_LIMIT.flag,
     "line_bytes_max",
     type=click.IntRange(min=1),
@@ -31,6 +28,12 @@ _LINE_LIMIT: Final = next(setting for setting in SETTINGS if setting.name == "li
     show_default=True,
     help="The setting under which the logs were written.",
 )
+
+
+@click.command()
+@click.argument("session_ids", metavar="[ID]...", nargs=-1, shell_complete=directory.complete_ids)
+@directory.option
+@line_limit_option
 @click.option("--json/--text", "as_json", default=False, help="JSON lines, or text (the default).")
 @click.pass_context
 def audit(
@@ -47,21 +50,26 @@ def audit(
     Nothing is written and no lock is taken; a host may run beside it.
     """
     persistence = directory.opened(data_dir)
-    verdicts = _verdicts(persistence, session_ids or persistence.session_ids(), line_bytes_max)
+    verdicts = verdicts_of(persistence, session_ids or persistence.session_ids(), line_bytes_max)
     count = faulty = 0
     for verdict in verdicts:
         count += 1
         faulty += not verdict["ok"]
-        click.echo(json_text(verdict) if as_json else _text_of(verdict))
+        click.echo(json_text(verdict) if as_json else text_of_verdict(verdict))
     if not as_json:
         click.echo(f"Sessions audited: {count}, with faults: {faulty or 'none'}.")
     if faulty:
         ctx.exit(FAULTY)
 
 
-def _verdicts(
+def verdicts_of(
     persistence: FileHttpSessionPersistence, session_ids: Iterable[str], line_bytes_max: int
 ) -> Iterator[dict[str, Any]]:
+    """The verdict of each session, as JSON has it; one that cannot be read has that as its fault.
+
+    Raises:
+        Refusal: A session that was named is not there.
+    """
     is_named = not isinstance(session_ids, list)
     for session_id in session_ids:
         try:
@@ -81,7 +89,8 @@ def _verdicts(
             }
 
 
-def _text_of(verdict: dict[str, Any]) -> str:
+def text_of_verdict(verdict: dict[str, Any]) -> str:
+    """A line that the session is whole, or a line for each of its faults."""
     session_id = verdict["sessionId"]
     if verdict["ok"]:
         return f"{session_id}  whole, {verdict['events']} events, last sum {verdict['lastSum']}"

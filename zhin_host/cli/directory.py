@@ -9,7 +9,7 @@ import click
 
 from zhin_host.cli.terminal import Refusal
 from zhin_host.clock import SessionId
-from zhin_host.errors import SessionNotFound
+from zhin_host.errors import SessionNotFound, ZhinError
 from zhin_host.recovery import Hydrated, peek
 from zhin_host.storage.files import FileHttpSessionPersistence
 
@@ -70,3 +70,13 @@ def unknown(persistence: FileHttpSessionPersistence, session_id: str) -> Refusal
 def broken_at(found: Hydrated) -> dict[str, Any]:
     """What is said beside a session whose log cannot be read to its end; nothing when it can."""
     return {} if found.fault is None else {"brokenAt": found.fault.index}
+
+
+def complete_ids(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """For the shell: the ids of the sessions in the directory that begin so, newest first."""
+    persistence = FileHttpSessionPersistence(ctx.params.get("data_dir") or DEFAULT)
+    try:
+        ids = persistence.session_ids()
+    except ZhinError:
+        return []
+    return [session_id for session_id in reversed(ids) if session_id.startswith(incomplete)]

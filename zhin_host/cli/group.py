@@ -7,12 +7,21 @@ from typing import Any
 import click
 
 from zhin_host import __version__
+from zhin_host.cli.answers import answer, approve, cancel, deny
 from zhin_host.cli.audit import audit
+from zhin_host.cli.chat import chat
+from zhin_host.cli.completion import completion
+from zhin_host.cli.export import export
+from zhin_host.cli.prune import prune
+from zhin_host.cli.repair import repair
+from zhin_host.cli.send import send
 from zhin_host.cli.serve import serve
 from zhin_host.cli.sessions import sessions
 from zhin_host.cli.show import show
 from zhin_host.cli.tail import tail
 from zhin_host.cli.terminal import Refusal
+from zhin_host.cli.verify import verify
+from zhin_host.cli.watch import watch
 from zhin_host.errors import ZhinError
 
 
@@ -29,10 +38,15 @@ class _Group(click.Group):
 def main() -> None:
     """A durable host for agent sessions.
 
-    `serve` runs a host. The other commands read the files of a data directory, beside a host or without one, and
-    change nothing. Exit codes: 0 done, 1 something is wrong with what was read, 2 refused.
+    `serve` runs a host. `chat`, `send`, `approve`, `deny`, `answer`, `cancel` and `watch` speak to a running one. The
+    others work on the files of a data directory, beside a host or without one; only `prune` and `repair` change any,
+    with --yes and while no host runs. Exit codes: 0 done, 1 failed, or something is wrong with what was read, 2
+    refused, 3 answered otherwise before, 4 a person has to answer.
     """
 
 
-for _command in (serve, sessions, show, tail, audit):
+for _command in (
+    serve, chat, send, approve, deny, answer, cancel, watch,
+    sessions, show, tail, audit, export, prune, verify, repair, completion,
+):  # fmt: skip
     main.add_command(_command)

@@ -24,7 +24,7 @@ _MESSAGE_CHARACTERS: Final = 2_000
 
 
 @click.command()
-@click.argument("session_id", metavar="ID")
+@click.argument("session_id", metavar="ID", shell_complete=directory.complete_ids)
 @directory.option
 @directory.json_option
 def show(*, session_id: str, data_dir: str, as_json: bool | None) -> None:

@@ -27,7 +27,7 @@ _WATCH_MS: Final = 500  # then looked at anyway: not every file system tells of 
 
 
 @click.command()
-@click.argument("session_id", metavar="ID")
+@click.argument("session_id", metavar="ID", shell_complete=directory.complete_ids)
 @directory.option
 @click.option("--follow", "-f", is_flag=True, help="Wait for more, until the session is over or Ctrl-C.")
 @click.option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Self
+from urllib.parse import urlencode
 
 import httpx
 
@@ -106,3 +107,17 @@ class Client:
     async def info(self) -> dict[str, Any]:
         """GET /info: the host's agents, their tools, its limits."""
         return await self._wire.call("GET", "/info")
+
+    async def sessions(
+        self, *, status: str | None = None, limit: int = 50, before: str | None = None
+    ) -> dict[str, Any]:
+        """GET /sessions: a page of sessions, newest first, and `nextBefore` where there is another page.
+
+        Args:
+            status: Only these: running, waiting, completed or failed.
+            limit: At most so many, 1 to 200; a page may be short and not the last one.
+            before: `nextBefore` of the page before.
+        """
+        query = {"status": status, "limit": limit, "before": before}
+        given = urlencode({name: value for name, value in query.items() if value is not None})
+        return await self._wire.call("GET", f"/sessions?{given}")

@@ -207,3 +207,8 @@ class SyncClient:
 
     def info(self) -> dict[str, Any]:
         return self._loop.run(self._client.info())
+
+    def sessions(
+        self, *, status: str | None = None, limit: int = 50, before: str | None = None
+    ) -> dict[str, Any]:
+        return self._loop.run(self._client.sessions(status=status, limit=limit, before=before))

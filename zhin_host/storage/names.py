@@ -20,7 +20,9 @@ _FILE: Final = re.compile(rf"({_SESSION})(\.ndjson|\.json|\.open|\.torn)")
 _KINDS: Final = {
     suffix: re.compile(rf"\0({_SESSION}){re.escape(suffix)}(?=\0)") for suffix in (LOG, SNAPSHOT, MARK, TORN)
 }
-_HIDDEN: Final = re.compile(r"\.lock|\.holder|\.tmp-[A-Za-z0-9_-]+")
+_OTHER: Final = re.compile(
+    r"\.lock|\.holder|\.tmp-[A-Za-z0-9_-]+|repair-\d{8}T\d{6}Z"
+)  # of repair: a folder of copies
 
 
 def checked(session_id: str) -> str:
@@ -41,5 +43,10 @@ def sessions_of(names: Iterable[str], *suffixes: str) -> list[set[SessionId]]:
 
 
 def is_ours(name: str) -> bool:
-    """Whether a host makes files of this name."""
-    return _FILE.fullmatch(name) is not None or _HIDDEN.fullmatch(name) is not None
+    """Whether a host, or a repair, makes files of this name."""
+    return _FILE.fullmatch(name) is not None or _OTHER.fullmatch(name) is not None
+
+
+def is_session_id(text: str) -> bool:
+    """Whether it has the shape of a session's id."""
+    return _SESSION_ID.fullmatch(text) is not None
