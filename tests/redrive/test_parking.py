@@ -419,8 +419,11 @@ async def test_a_command_that_races_the_leaving_finds_the_session(command: str) 
         await host.settled(session_id)
 
 
-async def test_a_turn_that_went_on_while_another_session_was_leaving_stays() -> None:
+async def test_a_turn_that_went_on_while_another_session_was_leaving_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Both were parked when the host looked; writing the first one's mark took a while."""
+    monkeypatch.setattr("zhin_host.sessions._DROPPED_AT_ONCE", 1)  # the second waits for the first
     persistence = Slow()
     go = asyncio.Event()
 
