@@ -16,7 +16,7 @@ export class Composer {
    * name: whose drafts these are. label: of the box. send: makes {path, body} of a text and how it is meant.
    * onSent(answer): the host has it.
    */
-  constructor(name, label, send, onSent, more = []) {
+  constructor(name, label, send, onSent, ...more) {
     this.#name = name;
     this.#send = send;
     this.onSent = onSent;

@@ -7,7 +7,7 @@ const REFUSED = /^(on|style$|srcdoc$|src$|href$|action$|formaction$)/i;
 /**
  * A new element.
  * props: attributes by name (false, null and undefined leave one out, true gives it empty); `on` are listeners by
- * event; `to` is a place of this page, "#/…". Children are elements, strings, or null for nothing.
+ * event; `to` is a place of this page, "/…". Children are elements, strings, or null for nothing.
  */
 export function element(tag, props = {}, ...children) {
   const made = document.createElement(tag);
@@ -15,7 +15,7 @@ export function element(tag, props = {}, ...children) {
     if (name === "on") {
       for (const [event, listener] of Object.entries(value)) made.addEventListener(event, listener);
     } else if (name === "to") {
-      made.setAttribute("href", "#" + String(value).replace(/^#/, ""));
+      setPlace(made, value);
     } else {
       setAttribute(made, name, value);
     }
@@ -29,6 +29,11 @@ export function setAttribute(made, name, value) {
   if (REFUSED.test(name)) throw new TypeError(`${name} is not for element()`);
   if (value === false || value === null || value === undefined) made.removeAttribute(name);
   else made.setAttribute(name, value === true ? "" : visible(String(value)));
+}
+
+/** Let a link lead to a place of this page, "/…". */
+export function setPlace(link, place) {
+  link.setAttribute("href", "#" + place);
 }
 
 /** A text node. */

@@ -2,8 +2,9 @@
 
 import { get } from "./api.js";
 import { element, fill, setText } from "./element.js";
-import { count, shortId } from "./format.js";
+import { count, oneLine, shortId } from "./format.js";
 import { requestCard } from "./requests.js";
+import { onTitle, titleFor } from "./titles.js";
 
 const PAGE = 200;
 const PAGES_MAX = 10;
@@ -72,7 +73,7 @@ export class Waiting {
 
 export class InboxPage {
   #waiting;
-  #stop;
+  #stops;
   #cards = new Map(); // requestId -> {root, isDone}
   #list = element("div", { class: "requests" });
   #said = element("p", { class: "hint", role: "status" }, "Looking …");
@@ -83,11 +84,15 @@ export class InboxPage {
     this.#waiting = waiting;
     this.heading = element("h1", { tabindex: "-1" }, "Inbox");
     this.root = element("div", { class: "inbox" }, this.heading, this.#said, this.#list);
-    this.#stop = waiting.listen(() => this.#update());
+    this.#stops = [waiting.listen(() => this.#update()), onTitle(() => this.#nameAll())];
   }
 
   close() {
-    this.#stop();
+    for (const stop of this.#stops) stop();
+  }
+
+  #nameAll() {
+    for (const { link, sessionId } of this.#cards.values()) setText(link, nameOf(sessionId));
   }
 
   /** One drawing at a time; what changes meanwhile is drawn after it. */
@@ -142,22 +147,22 @@ export class InboxPage {
   #add(view) {
     for (const request of view.pendingRequests) {
       if (this.#cards.has(request.requestId) || this.#cards.size >= SHOWN_MAX) continue;
-      const entry = { isDone: false, at: view.updatedAt };
+      const link = element("a", { to: `/session/${view.sessionId}` }, nameOf(view.sessionId));
+      const entry = { isDone: false, at: view.updatedAt, sessionId: view.sessionId, link };
       const onDone = () => {
         entry.isDone = true;
         this.#waiting.refresh();
       };
-      const where = element(
-        "p",
-        { class: "fine" },
-        view.agent,
-        " in ",
-        element("a", { to: `/session/${view.sessionId}` }, `session ${shortId(view.sessionId)}`),
-      );
+      const where = element("p", { class: "fine" }, link, " · ", view.agent);
       entry.root = element("div", { class: "inbox-entry" }, where, requestCard(view.sessionId, request, view.updatedAt, onDone));
       this.#cards.set(request.requestId, entry);
       const after = [...this.#cards.values()].find((other) => other !== entry && other.at < entry.at && other.root.isConnected);
       this.#list.insertBefore(entry.root, after?.root ?? null);
     }
   }
+}
+
+function nameOf(sessionId) {
+  const title = titleFor(sessionId);
+  return title === null ? `Session ${shortId(sessionId)}` : oneLine(title, 100);
 }

@@ -7,6 +7,7 @@ import { rawButton, valueView } from "./values.js";
 
 const STATUSES = {
   running: "running",
+  parked: "waits",
   completed: "done",
   failed: "failed",
   denied: "denied",
@@ -85,9 +86,9 @@ function actionView(sessionId, item) {
   const line = preview(item.input);
   const root = folded("action", [name, line, took, status], () => actionBody(sessionId, item));
   const update = () => {
-    root.dataset.status = item.status;
-    status.dataset.status = item.status;
-    setText(status, STATUSES[item.status] ?? item.status);
+    const shown = item.status === "running" && item.waits > 0 ? "parked" : item.status;
+    status.dataset.status = shown;
+    setText(status, STATUSES[shown] ?? shown);
     setText(took, item.durationMs === null ? retriesText(item) : duration(item.durationMs));
     root.refill();
   };

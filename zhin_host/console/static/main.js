@@ -26,13 +26,17 @@ function routeOf(hash) {
 
 function show(list, waiting, isFirst) {
   const route = routeOf(location.hash);
+  const refresh = () => {
+    list.refresh();
+    waiting.refresh();
+  };
   page?.close();
   tellLink("", "");
   document.body.dataset.route = route.name;
   setAttribute(document.getElementById("to-sessions"), "aria-current", route.name === "sessions" ? "page" : null);
   setAttribute(document.getElementById("to-inbox"), "aria-current", route.name === "inbox" ? "page" : null);
   list.setCurrent(route.sessionId ?? null);
-  if (route.name === "session") page = new SessionPage(route.sessionId, tellLink, info.limits.heartbeat_s);
+  if (route.name === "session") page = new SessionPage(route.sessionId, tellLink, refresh, info.limits.heartbeat_s);
   else if (route.name === "inbox") page = new InboxPage(waiting);
   else page = new StartPage(info.agents);
   document.title = { session: "Session", inbox: "Inbox", sessions: "Sessions", new: "New session" }[route.name] + " · zhin";

@@ -333,6 +333,8 @@ function addAction(turn, event, callId, toolName, input) {
     toolName,
     input,
     status: "running",
+    waits: 0, // open requests about it
+    beganAt: event.timestamp, // or when its last request was answered
     retries: [],
     output: undefined,
     error: undefined,
@@ -359,6 +361,7 @@ function addRequest(view, turn, event, kind, data) {
   item.outcome = null;
   item.answer = null;
   turn.items.push(item);
+  tellAction(turn, data.callId, (action) => (action.waits += 1));
   turn.requests.set(data.requestId, item);
   view.requests.set(data.requestId, item);
   if (turn.status === "running") turn.status = "parked";
@@ -368,9 +371,20 @@ function closeRequest(view, turn, event, outcome, data) {
   const item = view.requests.get(data.requestId) ?? turn?.requests.get(data.requestId);
   view.requests.delete(data.requestId);
   if (item === undefined) return;
+  tellAction(turn, item.request.callId, (action) => {
+    action.waits -= 1;
+    action.beganAt = event.timestamp;
+  });
   item.outcome = outcome;
   item.answer = { ...data, index: event.index, at: event.timestamp };
   touch(item);
+}
+
+function tellAction(turn, callId, change) {
+  const action = turn?.calls.get(callId);
+  if (action === undefined) return;
+  change(action);
+  touch(action);
 }
 
 function custom(view, event, data, turn) {

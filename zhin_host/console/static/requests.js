@@ -154,10 +154,10 @@ function answerForm(sessionId, request, id, send) {
       : ["Approve", "Deny", "Approved.", "Denied."];
   const what = titleOf(request);
   return [
-    commentRow,
     element(
       "div",
-      { class: "row" },
+      { class: "row decision" },
+      commentRow,
       button(yes, () => tell({ approved: true }, wasYes), { class: "primary", "aria-label": `${yes}: ${what}` }),
       button(no, () => tell({ approved: false }, wasNo), { class: "danger", "aria-label": `${no}: ${what}` }),
     ),

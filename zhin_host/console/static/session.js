@@ -57,17 +57,23 @@ export class SessionPage {
   #clock;
   #onScroll;
 
-  constructor(sessionId, tellState, heartbeatS) {
+  #onChange;
+  #doingNow = element("p", { class: "doing" });
+  #openRow = element("div", { class: "row open-turn", hidden: true }, this.#doingNow, this.#cancel);
+
+  /** tellState(state, words): how the stream stands. onChange(): the session's status is another one. */
+  constructor(sessionId, tellState, onChange, heartbeatS) {
     this.#id = sessionId;
+    this.#onChange = onChange;
     this.#tellState = tellState;
     this.#view = emptyView(sessionId);
-    this.#composer = new Composer(sessionId, "Message", (message, how) => this.#toSend(message, how), () => this.#toBottom());
+    const toSend = (message, how) => this.#toSend(message, how);
+    this.#composer = new Composer(sessionId, "Message", toSend, () => this.#toBottom(), this.#openRow);
     this.#composer.onRefused = (error) => this.#onRefused(error);
     this.#composer.root.hidden = true;
     const tools = element(
       "div",
       { class: "row tools" },
-      this.#cancel,
       button("Audit", () => this.#audit()),
       button("Raw events", () => showEvent(this.#id, Math.max(0, this.#view.nextIndex - 1))),
     );
@@ -81,7 +87,6 @@ export class SessionPage {
       this.#latest,
       this.#composer.root,
     );
-    this.#cancel.hidden = true;
     this.#onScroll = () => (this.#latest.hidden = isAtBottom());
     window.addEventListener("scroll", this.#onScroll, { passive: true });
     this.#clock = setInterval(() => this.#tick(), CLOCK_MS);
@@ -202,9 +207,12 @@ export class SessionPage {
       const parts = [chip, " ", view.agent, ...(owner ?? []), " · ", id, " · ", agoTime(view.createdAt, "began ")];
       fill(this.#meta, ...parts, ...(about ?? []));
       if (view.end !== null) this.#list.after(this.#endNote());
+      this.#onChange();
     }
     const open = openTurn(view);
-    this.#cancel.hidden = open === null || open.status === "cancelling";
+    this.#openRow.hidden = open === null;
+    this.#cancel.disabled = open?.status === "cancelling";
+    setText(this.#doingNow, doing(open, view));
     this.#composer.root.hidden = isOver(view) || view.token === null;
     if (!isOver(view)) this.#composer.setMode(open !== null || view.queue.length > 0 ? "busy" : "rest");
   }
@@ -289,7 +297,7 @@ export class SessionPage {
     } catch (error) {
       fill(this.#notice, error.message);
     } finally {
-      if (control !== null) control.disabled = false;
+      if (control !== null) control.disabled = openTurn(this.#view)?.status === "cancelling";
     }
   }
 }
@@ -306,7 +314,7 @@ export class StartPage {
       body: agents.length < 2 ? { message } : { message, agent: choice.value },
     });
     const onSent = ({ sessionId }) => (location.hash = `#/session/${sessionId}`);
-    this.composer = new Composer("new", "First message", toSend, onSent, [field]);
+    this.composer = new Composer("new", "First message", toSend, onSent, field);
     this.root = element(
       "div",
       { class: "start" },
@@ -355,6 +363,13 @@ function verdictView(sessionId, verdict) {
     element("dl", { class: "fields" }, ...facts),
     element("p", { class: "hint" }, "Keep the last sum elsewhere: it proves later that nothing before it was changed."),
   ];
+}
+
+function doing(open, view) {
+  if (open === null) return "";
+  if (open.status === "cancelling") return "Cancelling …";
+  const asked = view.requests.size;
+  return asked > 0 ? `Waits for you: ${count(asked, "open request")}.` : "Working …";
 }
 
 function isAtBottom() {

@@ -1,25 +1,20 @@
 // Sessions: the list, newest first, paged; status asked of the host, text and agent sought in what is loaded.
 
 import { get } from "./api.js";
-import { button, element, fill, setAttribute, setText } from "./element.js";
-import { glance } from "./follower.js";
-import { count, messageText, oneLine, parse, shortId } from "./format.js";
+import { button, element, fill, setAttribute, setPlace, setText } from "./element.js";
+import { count, oneLine, shortId } from "./format.js";
 import { agoTime } from "./requests.js";
 import { STATUS_WORDS, statusOf } from "./session.js";
+import { onTitle, titleFor } from "./titles.js";
 
 const PAGE = 30;
 const PAGE_MAX = 200;
 const REFRESH_MS = 5000;
 const ROUNDS_MAX = 10; // pages in a row that may be short before we stop asking for the next
-const TITLES_AT_ONCE = 2;
-const TITLE_EVENTS_MAX = 12; // the first message is the fourth event
 
 export class SessionList {
   #rows = new Map(); // sessionId -> row of the host
   #shown = new Map(); // sessionId -> {root, update}
-  #titles = new Map(); // sessionId -> first message
-  #wanted = []; // sessionIds whose title nobody has fetched
-  #fetching = 0;
   #next = null; // where the next page begins
   #current = null;
   #generation = 0;
@@ -52,6 +47,7 @@ export class SessionList {
       this.#said,
       this.#more,
     );
+    onTitle(() => this.#draw());
     this.#search.addEventListener("input", () => this.#draw());
     this.#agent.addEventListener("change", () => this.#draw());
     this.#status.addEventListener("change", () => this.#restart());
@@ -119,26 +115,7 @@ export class SessionList {
     for (const row of rows) {
       this.#rows.set(row.sessionId, row);
       this.#offerAgent(row.agent);
-      if (!this.#titles.has(row.sessionId)) {
-        this.#titles.set(row.sessionId, null);
-        this.#wanted.push(row.sessionId);
-      }
     }
-    while (this.#fetching < TITLES_AT_ONCE && this.#wanted.length > 0) this.#fetchTitles();
-  }
-
-  async #fetchTitles() {
-    this.#fetching += 1;
-    while (this.#wanted.length > 0) {
-      const sessionId = this.#wanted.pop();
-      try {
-        this.#titles.set(sessionId, await titleOf(sessionId));
-      } catch {
-        continue; // it has its id
-      }
-      this.#draw();
-    }
-    this.#fetching -= 1;
   }
 
   #offerAgent(name) {
@@ -163,7 +140,7 @@ export class SessionList {
     for (const row of rows) {
       let view = this.#shown.get(row.sessionId);
       if (view === undefined) this.#shown.set(row.sessionId, (view = rowView(row)));
-      view.update(row, this.#titles.get(row.sessionId), row.sessionId === this.#current);
+      view.update(row, titleFor(row.sessionId), row.sessionId === this.#current);
       if (place === view.root) place = place.nextSibling;
       else this.#list.insertBefore(view.root, place);
     }
@@ -179,21 +156,21 @@ export class SessionList {
   }
 
   #textOf(row) {
-    const title = this.#titles.get(row.sessionId) ?? "";
+    const title = titleFor(row.sessionId) ?? "";
     const metadata = row.metadata === null ? "" : JSON.stringify(row.metadata);
     return `${title}\n${row.sessionId}\n${row.agent}\n${row.owner ?? ""}\n${metadata}`.toLowerCase();
   }
 }
 
-function rowView() {
+function rowView({ sessionId }) {
   const title = element("span", { class: "title" });
   const chip = element("span", { class: "chip" });
   const about = element("span", { class: "about" });
   const link = element("a", { class: "session-link" }, title, element("span", { class: "under" }, chip, about));
+  setPlace(link, `/session/${sessionId}`);
   let shownAt = null;
   const update = (row, name, isCurrent) => {
-    link.hash = `#/session/${row.sessionId}`;
-    setText(title, name === null || name === undefined ? shortId(row.sessionId) : oneLine(name, 100));
+    setText(title, name === null ? shortId(row.sessionId) : oneLine(name, 100));
     const status = statusOf(row);
     chip.dataset.status = status;
     setText(chip, STATUS_WORDS[status] ?? status);
@@ -204,16 +181,6 @@ function rowView() {
     }
   };
   return { root: element("li", {}, link), update };
-}
-
-async function titleOf(sessionId) {
-  let message = null;
-  await glance(sessionId, 0, (lines) => {
-    const received = lines.slice(0, TITLE_EVENTS_MAX).find((line) => line.includes('"type":"message.received"'));
-    if (received !== undefined) message = messageText(parse(received).data.message);
-    return message !== null || lines.length >= TITLE_EVENTS_MAX;
-  });
-  return message;
 }
 
 function field(label, control) {

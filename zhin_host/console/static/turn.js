@@ -82,10 +82,10 @@ export class TurnView {
       place(part, one.start, one.width);
       return part;
     });
-    const actions = turn.items.filter((item) => item.kind === "action" && item.discardedAt === null).slice(-TICKS_MAX);
+    const actions = turn.items.filter((item) => item.kind === "action" && item.waits === 0 && item.discardedAt === null).slice(-TICKS_MAX);
     const ticks = actions.map((item) => {
       const part = element("i", { class: "tick", "data-status": item.status, title: item.toolName });
-      const start = placeOf(item.at);
+      const start = placeOf(item.beganAt);
       place(part, start, Math.max(0, placeOf(item.endedAt ?? now) - start));
       return part;
     });
