@@ -216,7 +216,7 @@ def test_a_message_on_its_way_survives_a_reload(shared: Host, page_of: PageMaker
     page.reload()
     expect(page.get_by_role("article", name="Turn 2").get_by_text("You said: never got there")).to_be_visible()
     expect(box).to_have_value("")
-    page.wait_for_function("sessionStorage.length === 0")
+    assert page.evaluate("sessionStorage.length") == 0
     assert json.dumps(shared.events(session)).count("message.received") == 2
 
 

@@ -154,7 +154,7 @@ export class InboxPage {
         this.#waiting.refresh();
       };
       const where = element("p", { class: "fine" }, link, " · ", view.agent);
-      entry.root = element("div", { class: "inbox-entry" }, where, requestCard(view.sessionId, request, view.updatedAt, onDone));
+      entry.root = element("div", { class: "inbox-entry" }, where, requestCard(view.sessionId, request, view.updatedAt, { heading: "h2", onDone }));
       this.#cards.set(request.requestId, entry);
       const after = [...this.#cards.values()].find((other) => other !== entry && other.at < entry.at && other.root.isConnected);
       this.#list.insertBefore(entry.root, after?.root ?? null);

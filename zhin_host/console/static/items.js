@@ -101,13 +101,13 @@ function retriesText(item) {
 }
 
 function actionBody(sessionId, item) {
-  const parts = [element("h4", {}, "Input"), valueView(item.input)];
+  const parts = [element("p", { class: "label" }, "Input"), valueView(item.input)];
   for (const retry of item.retries) {
     const wait = `Attempt ${retry.attempt} failed; tried again after ${duration(retry.delayMs)}`;
-    parts.push(element("h4", {}, wait), valueView(retry.error));
+    parts.push(element("p", { class: "label" }, wait), valueView(retry.error));
   }
-  if (item.error !== undefined) parts.push(element("h4", {}, "Error"), valueView(item.error));
-  if (item.output !== undefined) parts.push(element("h4", {}, "Output"), valueView(item.output));
+  if (item.error !== undefined) parts.push(element("p", { class: "label" }, "Error"), valueView(item.error));
+  if (item.output !== undefined) parts.push(element("p", { class: "label" }, "Output"), valueView(item.output));
   if (item.resultIndex === null) parts.push(element("p", { class: "hint" }, "No result yet."));
   parts.push(raws(sessionId, item.index, ...item.retries.map((retry) => retry.index), item.resultIndex));
   return parts;
@@ -137,7 +137,7 @@ function close(root, line) {
 function closedRequest(sessionId, item) {
   const content = () => [
     item.request.prompt === undefined ? null : element("p", {}, item.request.prompt),
-    item.request.args === undefined ? null : element("h4", {}, "With these arguments"),
+    item.request.args === undefined ? null : element("p", { class: "label" }, "With these arguments"),
     item.request.args === undefined ? null : valueView(item.request.args),
     raws(sessionId, item.index, item.answer.index),
   ];

@@ -31,6 +31,7 @@ function show(list, waiting, isFirst) {
     waiting.refresh();
   };
   page?.close();
+  document.getElementById("look").close();
   tellLink("", "");
   document.body.dataset.route = route.name;
   setAttribute(document.getElementById("to-sessions"), "aria-current", route.name === "sessions" ? "page" : null);

@@ -1,7 +1,7 @@
 // Requests: what waits for a person, with everything that is asked, and the ways to answer it.
 
 import { post, Refused } from "./api.js";
-import { button, element, fill, outsideLink, time } from "./element.js";
+import { button, element, fill, outsideLink, setAttribute, time } from "./element.js";
 import { ago, duration, moment, oneLine, parse, pretty } from "./format.js";
 import { rawButton, valueView } from "./values.js";
 
@@ -26,7 +26,7 @@ let made = 0; // for ids that no request's own id can forge
 /** What a request asks, in a few words. */
 export function titleOf(request) {
   if (request.kind === "authorization") return `Connect ${request.connection}`;
-  if (request.kind === "approval" && request.toolName !== undefined) return request.toolName;
+  if (request.toolName !== undefined) return request.toolName;
   return oneLine(String(request.prompt ?? request.toolName ?? ""));
 }
 
@@ -44,8 +44,8 @@ export function outcomeText(item) {
   return words.join("");
 }
 
-/** The card of an open request. `askedAt` may be null; `onDone(sentence)` is called when an answer has been taken. */
-export function requestCard(sessionId, request, askedAt, onDone = () => {}) {
+/** The card of an open request, its heading `heading`. `onDone()` is called when an answer has been taken. */
+export function requestCard(sessionId, request, askedAt, { heading = "h3", onDone = () => {} } = {}) {
   made += 1;
   const id = `request-${made}`;
   const said = element("p", { class: "said-so", role: "status", tabindex: "-1" });
@@ -56,15 +56,21 @@ export function requestCard(sessionId, request, askedAt, onDone = () => {}) {
     element(
       "div",
       { class: "card-head" },
-      element("h3", { id }, element("span", { class: "kind" }, KINDS[request.kind] ?? request.kind), " ", titleOf(request)),
-      askedAt === null ? null : agoTime(askedAt, "asked "),
+      element(heading, { id }, element("span", { class: "kind" }, KINDS[request.kind] ?? request.kind), " ", titleOf(request)),
+      agoTime(askedAt, "asked "),
     ),
     ...explanation(request),
     answering,
     said,
   );
+  let isBusy = false;
+  const setBusy = (isNow) => {
+    isBusy = isNow; // not disabled: a button that is loses the focus
+    for (const control of answering.querySelectorAll("button")) setAttribute(control, "aria-disabled", isNow ? "true" : null);
+  };
   const send = async (path, body, done) => {
-    setBusy(answering, true);
+    if (isBusy) return;
+    setBusy(true);
     fill(said, "Sending…");
     try {
       const taken = await post(path, body, { isRepeatable: true });
@@ -73,9 +79,9 @@ export function requestCard(sessionId, request, askedAt, onDone = () => {}) {
       fill(said, sentence);
       card.classList.add("is-done");
       said.focus();
-      onDone(sentence);
+      onDone();
     } catch (error) {
-      setBusy(answering, false);
+      setBusy(false);
       const isGone = error instanceof Refused && (error.status === 404 || error.code === "REQUEST_ALREADY_ANSWERED");
       if (isGone) answering.remove();
       fill(said, element("span", { class: "wrong" }, error.message));
@@ -95,10 +101,6 @@ export function agoTime(at, before = "") {
   return shown;
 }
 
-function setBusy(part, isBusy) {
-  for (const control of part.querySelectorAll("button, input, textarea")) control.disabled = isBusy;
-}
-
 function explanation(request) {
   const parts = [];
   if (request.prompt && request.prompt !== titleOf(request)) parts.push(element("p", { class: "prompt" }, request.prompt));
@@ -113,7 +115,7 @@ function explanation(request) {
     );
   }
   if (request.args !== undefined) {
-    parts.push(element("h4", {}, "With these arguments"), valueView(request.args));
+    parts.push(element("p", { class: "label" }, "With these arguments"), valueView(request.args));
   }
   if (request.kind === "authorization") parts.push(...authorizationFacts(request));
   if (request.scope === "session" && request.kind !== "authorization") {

@@ -163,14 +163,15 @@ export class SessionPage {
     const view = this.#view;
     const last = view.turns.at(-1);
     const wasLast = this.#lastTurn;
-    for (const turn of view.changed) {
-      const known = this.#turns.get(turn);
-      if (known !== undefined) known.update(turn === last && !isOver(view));
-      else this.#addTurn(turn, last);
-    }
+    const changed = [...view.changed];
     view.changed.clear();
-    if (wasLast !== undefined && wasLast !== last) this.#turns.get(wasLast)?.update(false);
+    for (const turn of changed) {
+      const shown = this.#turns.get(turn) ?? this.#addTurn(turn);
+      if (!shown.update(turn === last && !isOver(view))) view.changed.add(turn);
+    }
+    if (wasLast !== undefined && wasLast !== last && this.#turns.get(wasLast)?.update(false) === false) view.changed.add(wasLast);
     this.#lastTurn = last;
+    if (view.changed.size > 0) this.#frame = requestAnimationFrame(() => this.#render());
     this.#drawHead();
     this.#drawQueue();
     if (stick) this.#toBottom();
@@ -179,12 +180,12 @@ export class SessionPage {
 
   #lastTurn;
 
-  #addTurn(turn, last) {
+  #addTurn(turn) {
     const number = this.#view.turns.indexOf(turn) + 1;
     const made = new TurnView(this.#id, turn, number, () => this.#tryAgain());
-    made.update(turn === last && !isOver(this.#view));
     this.#turns.set(turn, made);
     this.#list.append(made.root);
+    return made;
   }
 
   #drawHead() {

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { button, element, fill, setAttribute, setPlace, setText } from "./element.js";
-import { count, oneLine, shortId } from "./format.js";
+import { count, oneLine, pretty, shortId } from "./format.js";
 import { agoTime } from "./requests.js";
 import { STATUS_WORDS, statusOf } from "./session.js";
 import { onTitle, titleFor } from "./titles.js";
@@ -124,10 +124,10 @@ export class SessionList {
   }
 
   #draw() {
-    const words = this.#search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const sought = spaced(this.#search.value);
     const rows = [...this.#rows.values()]
       .filter((row) => this.#agent.value === "" || row.agent === this.#agent.value)
-      .filter((row) => words.every((word) => this.#textOf(row).includes(word)))
+      .filter((row) => textOf(row).includes(sought))
       .sort((one, other) => (one.sessionId < other.sessionId ? 1 : -1));
     const wanted = new Set(rows.map((row) => row.sessionId));
     for (const [id, view] of this.#shown) {
@@ -154,12 +154,17 @@ export class SessionList {
     if (all === 0) return this.#next === null ? "No sessions." : `None so far.${more}`;
     return shown === all ? `${count(all, "session")}.${more}` : `${shown} of ${count(all, "session")} loaded.${more}`;
   }
+}
 
-  #textOf(row) {
-    const title = titleFor(row.sessionId) ?? "";
-    const metadata = row.metadata === null ? "" : JSON.stringify(row.metadata);
-    return `${title}\n${row.sessionId}\n${row.agent}\n${row.owner ?? ""}\n${metadata}`.toLowerCase();
-  }
+/** What the text filter looks into. */
+function textOf(row) {
+  const title = titleFor(row.sessionId) ?? "";
+  const metadata = row.metadata === null ? "" : pretty(row.metadata);
+  return spaced([title, row.sessionId, row.agent, row.owner ?? "", metadata].join("\n"));
+}
+
+function spaced(words) {
+  return words.toLowerCase().replace(/\s+/gu, " ").trim();
 }
 
 function rowView({ sessionId }) {

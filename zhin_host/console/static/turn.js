@@ -55,19 +55,22 @@ export class TurnView {
     );
     steps.addEventListener("toggle", () => this.#drawRows());
     this.#steps = steps;
-    this.update();
   }
 
   #steps;
 
-  /** Bring the page to what the turn is now; `isLast` says whether it can still be tried again. */
+  /**
+   * Bring the page to what the turn is now; `isLast` says whether it can still be tried again.
+   * Of a long turn only so much is made at once that the page stays fluent; false says that there is more to make.
+   */
   update(isLast = true) {
     const turn = this.#turn;
     this.root.dataset.status = turn.status;
     setText(this.#message, turn.received === null ? "…" : messageText(turn.received));
-    this.#syncItems();
+    const isWhole = this.#syncItems();
     this.draw();
     this.#showEnd(isLast);
+    return isWhole;
   }
 
   /** The picture, as of now. */
@@ -125,9 +128,12 @@ export class TurnView {
       }
     }
     let place = this.#items.firstChild;
+    let made = 0;
     for (const item of this.#turn.items) {
       let known = this.#views.get(item);
       if (known === undefined) {
+        if (made === MADE_MAX) return false;
+        made += 1;
         known = { view: itemView(this.#sessionId, item), version: item.version };
         this.#views.set(item, known);
       } else if (known.version !== item.version) {
@@ -137,6 +143,7 @@ export class TurnView {
       if (place === known.view.root) place = place.nextSibling;
       else this.#items.insertBefore(known.view.root, place);
     }
+    return true;
   }
 
   #showEnd(isLast) {
@@ -170,6 +177,7 @@ export class TurnView {
 }
 
 const TICKS_MAX = 200;
+const MADE_MAX = 300; // pieces of the page in one frame
 
 function place(part, start, width) {
   part.style.setProperty("left", `${(start * 100).toFixed(3)}%`);
