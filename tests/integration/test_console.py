@@ -20,7 +20,9 @@ from zhin_host.console import PATH, Console
 from zhin_host.http import BearerTokens
 
 ROOT: Final = Path(__file__).parents[2]
-STATIC: Final = {entry.name: entry.read_text() for entry in files("zhin_host.console").joinpath("static").iterdir()}
+STATIC: Final = {
+    entry.name: entry.read_text() for entry in files("zhin_host.console").joinpath("static").iterdir()
+}
 SCRIPTS: Final = sorted(name for name in STATIC if name.endswith(".js"))
 
 
@@ -40,7 +42,9 @@ async def test_the_page_needs_no_token_and_holds_nobody_s_data(path: str) -> Non
     assert page.status_code == 200
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     links = re.findall(r'(?:src|href)="(?!#)([^"]+)"', page.text)
-    assert {link.rpartition("/")[2] for link in links} == STATIC.keys() - {"index.html"}  # all at once, not one by one
+    assert {link.rpartition("/")[2] for link in links} == STATIC.keys() - {
+        "index.html"
+    }  # all at once, not one by one
     folder = "console/" if path == "/console" else "./"
     assert all(link.startswith(folder) for link in links)
 
@@ -78,7 +82,14 @@ async def test_every_file_is_served_as_what_it_is_and_nothing_else_may_run(name:
 
 @pytest.mark.parametrize(
     "path",
-    ["/console/none.js", "/console/../page.py", "/console/%2e%2e/page.py", "/console/a/b.js", "/consoles", "/console//"],
+    [
+        "/console/none.js",
+        "/console/../page.py",
+        "/console/%2e%2e/page.py",
+        "/console/a/b.js",
+        "/consoles",
+        "/console//",
+    ],
 )
 async def test_what_is_no_file_of_the_console_is_404(path: str) -> None:
     async with client() as caller:
@@ -135,7 +146,9 @@ def test_the_page_has_no_script_or_style_of_its_own() -> None:
 def test_every_import_is_a_file_of_the_console_and_names_what_is_there(name: str) -> None:
     for names, source in re.findall(r'^import \{([^}]+)\} from "\./([^"]+)";', STATIC[name], re.MULTILINE):
         for one in names.split(","):
-            assert re.search(rf"^export (?:async )?(?:const|class|function) {one.strip()}\b", STATIC[source], re.MULTILINE)
+            assert re.search(
+                rf"^export (?:async )?(?:const|class|function) {one.strip()}\b", STATIC[source], re.MULTILINE
+            )
             assert len(re.findall(rf"\b{one.strip()}\b", STATIC[name])) > 1, f"{one} is imported for nothing"
 
 

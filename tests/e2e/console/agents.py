@@ -9,7 +9,7 @@ from pathlib import Path
 from zhin_host import ActionFailed, ToolDenied, Turn, tool
 
 PLANTED = (
-    "<img src=x onerror=\"window.planted=1\"><script>window.planted=1</script><svg/onload=window.planted=1>"
+    '<img src=x onerror="window.planted=1"><script>window.planted=1</script><svg/onload=window.planted=1>'
     "<a href='javascript:window.planted=1'>x</a>&lt;b&gt; \u202egnp.exe \x1b[2J"
 )
 PLANTED_NAME = "<img src=x onerror=window.planted=1>"  # a name is printable and short
@@ -28,7 +28,7 @@ async def pay(amount: int) -> str:
     """Pay; the first time the bank never answers."""
     with Path("paid.txt").open("a") as file:  # noqa: ASYNC230 - a few bytes
         file.write(f"{amount}\n")
-    if os.stat("paid.txt").st_size < 4:  # noqa: PTH116, ASYNC240
+    if os.stat("paid.txt").st_size < 4:  # noqa: PTH116
         await asyncio.Event().wait()
     return f"paid {amount}"
 
@@ -50,7 +50,7 @@ class ActionError(Exception):
     """What the action fails with."""
 
 
-async def agent(turn: Turn) -> None:  # noqa: C901 - one case for each thing it can do
+async def agent(turn: Turn) -> None:  # noqa: C901, PLR0912 - one case for each thing it can do
     """Do what the first word says."""
     verb, _, rest = turn.message.partition(" ")
     match verb:

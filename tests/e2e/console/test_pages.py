@@ -6,15 +6,17 @@ import json
 import os
 import re
 import time
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from tests.e2e.console.conftest import HostMaker, PageMaker, shoot
 from tests.e2e.process import Host
+
+pytestmark = pytest.mark.timeout(120)
 
 PHONE: dict[str, Any] = {
     "viewport": {"width": 320, "height": 640},
@@ -37,9 +39,8 @@ def rested(host: Host, message: str) -> str:
 def test_sessions_are_listed_by_status_and_text_and_page_by_page(host: HostMaker, page_of: PageMaker) -> None:
     served = host()
     served.parked("publish crust")
-    for number in range(33):
-        last = served.say(f"number {number}")
-    served.events(last["sessionId"])
+    started = [served.say(f"number {number}") for number in range(33)]
+    served.events(started[-1]["sessionId"])
     page = page_of(served)
     rows = page.get_by_role("complementary", name="Sessions").get_by_role("listitem")
     expect(rows).to_have_count(30)
@@ -71,7 +72,10 @@ def test_sessions_are_listed_by_status_and_text_and_page_by_page(host: HostMaker
 def test_the_inbox_shows_what_waits_and_takes_each_kind_of_answer(shared: Host, page_of: PageMaker) -> None:
     page = page_of(shared, "/inbox")
     expect(page.get_by_text("Nobody waits for you.")).to_be_visible()
-    sessions = {message: rested(shared, message) for message in ("ask", "ask again", "authorize", "publish rye", "publish oat")}
+    sessions = {
+        message: rested(shared, message)
+        for message in ("ask", "ask again", "authorize", "publish rye", "publish oat")
+    }
     card = page.locator("section.request")
     expect(card).to_have_count(5)
     expect(page.get_by_role("link", name=re.compile("Inbox 5 open requests"))).to_be_visible()
@@ -89,7 +93,9 @@ def test_the_inbox_shows_what_waits_and_takes_each_kind_of_answer(shared: Host, 
     own.get_by_role("button", name="Answer").click()
     expect(own.get_by_text("Answered.")).to_be_visible()
     connect = entry.filter(has=page.get_by_role("link", name="authorize"))
-    expect(connect.get_by_role("link", name="https://auth.example/x")).to_have_attribute("rel", "noopener noreferrer")
+    expect(connect.get_by_role("link", name="https://auth.example/x")).to_have_attribute(
+        "rel", "noopener noreferrer"
+    )
     connect.get_by_role("button", name="It is done").click()
     expect(connect.get_by_text("Authorized.")).to_be_visible()
     rye = entry.filter(has=page.get_by_role("link", name="publish rye"))
@@ -98,7 +104,11 @@ def test_the_inbox_shows_what_waits_and_takes_each_kind_of_answer(shared: Host, 
     expect(rye.get_by_text("Denied.")).to_be_visible()
     expect(page.get_by_role("link", name=re.compile("Inbox 1 open request"))).to_be_visible()
     said = {
-        message: [event["data"]["message"] for event in shared.events(session) if event["type"] == "message.completed"]
+        message: [
+            event["data"]["message"]
+            for event in shared.events(session)
+            if event["type"] == "message.completed"
+        ]
         for message, session in sessions.items()
     }
     assert said["ask"] == ["answered 'tea'"]
@@ -168,7 +178,9 @@ def test_an_unknown_session_and_one_that_is_over_say_so(shared: Host, page_of: P
 # -- tokens -------------------------------------------------------------------------------------------------------
 
 
-def test_the_token_is_entered_once_and_kept_out_of_sight(host: HostMaker, page_of: PageMaker, tmp_path: Path) -> None:
+def test_the_token_is_entered_once_and_kept_out_of_sight(
+    host: HostMaker, page_of: PageMaker, tmp_path: Path
+) -> None:
     secret = "token-of-ada-0123456789"
     tokens = tmp_path / "tokens"
     tokens.write_text(f"ada {secret}\n")
@@ -226,7 +238,9 @@ HIDE = """(state) => {
 }"""
 
 
-def test_a_hidden_page_lets_its_stream_go_and_goes_on_from_its_cursor(shared: Host, page_of: PageMaker) -> None:
+def test_a_hidden_page_lets_its_stream_go_and_goes_on_from_its_cursor(
+    shared: Host, page_of: PageMaker
+) -> None:
     accepted = shared.say("hello")
     session = accepted["sessionId"]
     at = len(shared.events(session))
@@ -260,9 +274,9 @@ def test_silence_of_a_dead_connection_is_noticed(host: HostMaker, page_of: PageM
 
 
 def test_ten_thousand_events_are_shown_and_stay_fluent(shared: Host, page_of: PageMaker) -> None:
-    session = rested(shared, "many-actions 1500")
+    session = rested(shared, "many-actions 500")
     events = shared.client.get(f"/session/{session}").json()["cursor"]
-    talk = rested(shared, "many 8000")
+    talk = rested(shared, "many 9000")
     events += shared.client.get(f"/session/{talk}").json()["cursor"]
     assert events > 10_000
     page = page_of(shared)
@@ -275,9 +289,9 @@ def test_ten_thousand_events_are_shown_and_stay_fluent(shared: Host, page_of: Pa
     expect(page.get_by_text("Counted.", exact=True)).to_be_visible()
     page.goto(f"{shared.url}/console#/session/{talk}")
     text = page.locator(".turn .items > .text")
-    expect(text).to_contain_text(" 7999 ")
+    expect(text).to_contain_text(" 8999 ")
     assert text.evaluate("(made) => made.childNodes.length") == 1
-    assert page.evaluate("window.slow") < 2000  # ms, on a machine that does other things too
+    assert page.evaluate("window.slow") < 3000  # ms, on a machine that does other things too
     assert page.evaluate("window.innerHeight + window.scrollY + 2 >= document.documentElement.scrollHeight")
 
 
@@ -315,7 +329,9 @@ def test_an_approval_needs_no_mouse(shared: Host, page_of: PageMaker) -> None:
     approve = page.get_by_role("button", name="Approve: publish")
     expect(approve).to_be_visible()
     _tab_to(page, approve)
-    outline = approve.evaluate("(made) => getComputedStyle(made).outlineStyle + getComputedStyle(made).outlineWidth")
+    outline = approve.evaluate(
+        "(made) => getComputedStyle(made).outlineStyle + getComputedStyle(made).outlineWidth"
+    )
     assert outline == "solid2px"
     page.keyboard.press("Enter")
     expect(page.get_by_role("article").get_by_text("Published at")).to_be_visible()
@@ -347,10 +363,16 @@ def test_no_accessibility_rule_is_broken_by_day_or_by_night(shared: Host, page_o
             summary.click()
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)
-            found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
-            assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found] == [], (place, scheme)
+            assert _violations(page) == [], (place, scheme)
     for session in (parked, asked):
         shared.post(f"/session/{session}/cancel")
+
+
+def _violations(page: Page) -> list[Any]:
+    """The rules of axe-core that the page breaks, and where."""
+    page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
+    found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
+    return [(one["id"], [node["html"] for node in one["nodes"]]) for one in found]
 
 
 # -- without it ---------------------------------------------------------------------------------------------------
@@ -360,5 +382,3 @@ def test_serve_leaves_the_console_out_when_told(tmp_path: Path) -> None:
     with Host(tmp_path, "--memory", "--no-console") as host:
         assert host.client.get(f"{host.url}/console").status_code == 404
         host.stop()
-
-

@@ -6,11 +6,14 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Route, expect
 
 from tests.e2e.console.agents import PLANTED
 from tests.e2e.console.conftest import HostMaker, PageMaker, shoot
 from tests.e2e.process import Host
+
+pytestmark = pytest.mark.timeout(120)
 
 
 def test_a_turn_is_shown_as_it_happens_with_its_reasoning_its_actions_and_its_times(
@@ -63,7 +66,9 @@ def test_an_approval_is_given_after_a_reload_and_after_the_host_was_killed(
     expect(turn.get_by_text("Published at https://pages.example/bread.")).to_be_visible()
     expect(turn.get_by_text(re.compile("^Approved — “for the bakers”"))).to_be_visible()
     expect(approve).to_have_count(0)
-    expect(turn.get_by_role("img")).to_have_attribute("aria-label", re.compile("waited .* for an approval, 2 attempts"))
+    expect(turn.get_by_role("img")).to_have_attribute(
+        "aria-label", re.compile("waited .* for an approval, 2 attempts")
+    )
     assert (tmp_path / "bread").read_text() == "published\n"
     shoot(page, "approved-after-restart", full_page=True)
     page.reload()
@@ -92,7 +97,9 @@ def test_text_that_does_not_count_since_a_crash_is_shown_as_discarded(
     expect(turn.locator(":scope > .items > .text")).to_have_text(
         "This is said before the host goes away. This is said after."
     )
-    expect(turn.get_by_role("img")).to_have_attribute("aria-label", re.compile("stopped .* with the host, 2 attempts"))
+    expect(turn.get_by_role("img")).to_have_attribute(
+        "aria-label", re.compile("stopped .* with the host, 2 attempts")
+    )
     shoot(page, "discarded", full_page=True)
     second.stop()
 
@@ -181,7 +188,9 @@ def test_a_running_turn_is_cancelled_and_messages_wait_or_interrupt(
     expect(page.get_by_role("article", name="Turn 4").get_by_text("You said: instead")).to_be_visible()
 
 
-def test_a_message_whose_answer_is_lost_is_sent_again_as_the_same_one(shared: Host, page_of: PageMaker) -> None:
+def test_a_message_whose_answer_is_lost_is_sent_again_as_the_same_one(
+    shared: Host, page_of: PageMaker
+) -> None:
     page = page_of(shared)
     before = len(shared.client.get("/sessions").json()["sessions"])
     lost: list[str] = []
@@ -207,20 +216,26 @@ def test_a_message_on_its_way_survives_a_reload(shared: Host, page_of: PageMaker
     session = shared.say("hello")["sessionId"]
     page = page_of(shared, f"/session/{session}")
     expect(page.get_by_text("You said: hello")).to_be_visible()
-    page.route(f"**/session/{session}", lambda route: None if route.request.method == "POST" else route.continue_())
+    page.route(
+        f"**/session/{session}", lambda route: None if route.request.method == "POST" else route.continue_()
+    )
     box = page.get_by_role("textbox", name="Message")
     box.fill("never got there")
     box.press("Enter")
     expect(page.get_by_text("Sending…")).to_be_visible()
     page.unroute_all(behavior="ignoreErrors")
     page.reload()
-    expect(page.get_by_role("article", name="Turn 2").get_by_text("You said: never got there")).to_be_visible()
+    expect(
+        page.get_by_role("article", name="Turn 2").get_by_text("You said: never got there")
+    ).to_be_visible()
     expect(box).to_have_value("")
     assert page.evaluate("sessionStorage.length") == 0
     assert json.dumps(shared.events(session)).count("message.received") == 2
 
 
-def test_somebody_else_s_message_is_told_and_one_s_own_stays_in_the_box(shared: Host, page_of: PageMaker) -> None:
+def test_somebody_else_s_message_is_told_and_one_s_own_stays_in_the_box(
+    shared: Host, page_of: PageMaker
+) -> None:
     accepted = shared.say("hello")
     session = accepted["sessionId"]
     page = page_of(shared, f"/session/{session}")
