@@ -21,6 +21,8 @@ const OUTCOMES = {
   failed: "Authorization failed",
 };
 
+const OPTION_MAX = 1000; // characters of a choice that is not text
+
 let made = 0; // for ids that no request's own id can forge
 
 /** What a request asks, in a few words. */
@@ -169,7 +171,7 @@ function answerForm(sessionId, request, id, send) {
 function questionForm(request, id, tell) {
   const options = Array.isArray(request.options) ? request.options : [];
   const choices = options.map((option) =>
-    button(typeof option === "string" ? option : oneLine(pretty(option)), () => tell({ response: option }, "Answered.")),
+    button(typeof option === "string" ? option : oneLine(pretty(option), OPTION_MAX), () => tell({ response: option }, "Answered.")),
   );
   const input = element("textarea", { id: `${id}-answer`, rows: "2" });
   const isJson = element("input", { type: "checkbox", id: `${id}-json` });

@@ -5,10 +5,10 @@ import { Announcer } from "./announce.js";
 import { Composer } from "./composer.js";
 import { button, element, fill, setText } from "./element.js";
 import { Follower } from "./follower.js";
-import { count, messageText, oneLine, shortId } from "./format.js";
+import { count, messageText, shortId } from "./format.js";
 import { emptyView, isOver, openTurn, reduce } from "./reducer.js";
-import { agoTime, titleOf } from "./requests.js";
-import { TurnView } from "./turn.js";
+import { agoTime, titleOf as requestTitleOf } from "./requests.js";
+import { titleOf, TurnView } from "./turn.js";
 import { openLook, rawButton, showEvent, valueView } from "./values.js";
 
 const BOTTOM_PX = 80; // so near to it counts as at the bottom
@@ -84,8 +84,7 @@ export class SessionPage {
       this.#notice,
       this.#list,
       this.#queue,
-      this.#latest,
-      this.#composer.root,
+      element("div", { class: "foot" }, this.#latest, this.#composer.root),
     );
     this.#onScroll = () => (this.#latest.hidden = isAtBottom());
     window.addEventListener("scroll", this.#onScroll, { passive: true });
@@ -145,7 +144,7 @@ export class SessionPage {
   #announce(event) {
     const { type, data } = event;
     if (type === "message.appended") this.#announcer.hear(data.messageDelta);
-    else if (type === "input.requested") this.#announcer.tell(`The agent asks: ${data.prompt} ${titleOf(data)}`);
+    else if (type === "input.requested") this.#announcer.tell(`The agent asks: ${data.prompt} ${requestTitleOf(data)}`);
     else if (type === "authorization.required") this.#announcer.tell(`The agent asks to connect ${data.connection}.`);
     else if (type === "turn.failed") this.#announcer.tell(`The turn failed: ${data.message}`);
     else if (type === "turn.cancelled") this.#announcer.tell("The turn was cancelled.");
@@ -191,7 +190,7 @@ export class SessionPage {
   #drawHead() {
     const view = this.#view;
     const first = view.turns[0]?.received;
-    const title = first == null ? "Session" : oneLine(messageText(first), 90);
+    const title = first == null ? "Session" : titleOf(messageText(first));
     setText(this.#title, title);
     document.title = `${title} · zhin`;
     const status = statusOf({ status: view.status, parked: view.isParked });
@@ -241,6 +240,7 @@ export class SessionPage {
   }
 
   #tick() {
+    this.#latest.hidden = isAtBottom();
     const open = openTurn(this.#view);
     if (open !== null && document.visibilityState === "visible") this.#turns.get(open)?.draw();
   }

@@ -18,6 +18,8 @@ export class TurnView {
   #again;
   #views = new Map(); // item -> {view, version}
   #message = element("div", { class: "text" });
+  #asked;
+  #isFirst;
   #items = element("div", { class: "items" });
   #bar = element("div", { class: "bar", role: "img" });
   #total = element("span", { class: "total" });
@@ -45,10 +47,13 @@ export class TurnView {
         ),
       ),
     );
+    this.#isFirst = number === 1;
+    const who = element("h2", { class: "who" }, this.#isFirst ? "You asked" : "You said");
+    this.#asked = element("div", { class: "asked" }, who, this.#message);
     this.root = element(
       "article",
       { class: "turn", id: turn.turnId, "aria-label": `Turn ${number}` },
-      element("div", { class: "asked" }, element("h2", { class: "who" }, number === 1 ? "You asked" : "You said"), this.#message),
+      this.#asked,
       element("div", { class: "picture" }, this.#bar, steps),
       this.#items,
       this.#end,
@@ -66,7 +71,9 @@ export class TurnView {
   update(isLast = true) {
     const turn = this.#turn;
     this.root.dataset.status = turn.status;
-    setText(this.#message, turn.received === null ? "…" : messageText(turn.received));
+    const message = turn.received === null ? "…" : messageText(turn.received);
+    setText(this.#message, message);
+    this.#asked.classList.toggle("unseen", this.#isFirst && titleOf(message) === message); // the page's heading is it
     const isWhole = this.#syncItems();
     this.draw();
     this.#showEnd(isLast);
@@ -176,6 +183,12 @@ export class TurnView {
   }
 }
 
+/** A session's title, of its first message. */
+export function titleOf(message) {
+  return oneLine(message, TITLE_MAX);
+}
+
+const TITLE_MAX = 90; // characters
 const TICKS_MAX = 200;
 const MADE_MAX = 300; // pieces of the page in one frame
 
