@@ -25,7 +25,8 @@ const STATES = {
 /** How a session stands, in a word. */
 export function statusOf(row) {
   if (row.brokenAt !== undefined) return "broken";
-  if (row.status === "waiting") return row.parked ? "parked" : "idle";
+  if (row.status === "waiting" && !row.parked) return row.isInterrupted ? "interrupted" : "idle";
+  if (row.status === "waiting") return "parked";
   return row.status;
 }
 
@@ -33,6 +34,7 @@ export const STATUS_WORDS = {
   running: "running",
   parked: "waits for you",
   idle: "at rest",
+  interrupted: "interrupted by a restart",
   completed: "completed",
   failed: "failed",
   broken: "log is broken",
@@ -193,7 +195,7 @@ export class SessionPage {
     const title = first == null ? "Session" : titleOf(messageText(first));
     setText(this.#title, title);
     document.title = `${title} · zhin`;
-    const status = statusOf({ status: view.status, parked: view.isParked });
+    const status = statusOf({ status: view.status, parked: view.isParked, isInterrupted: view.isInterrupted });
     const shown = `${view.agent} ${status} ${view.owner} ${view.end?.index}`;
     if (this.#meta.dataset.shown !== shown) {
       this.#meta.dataset.shown = shown;
