@@ -5,8 +5,9 @@ import { get } from "./api.js";
 import { element, fill, setAttribute, setText } from "./element.js";
 import { ago } from "./format.js";
 import { InboxPage, Waiting } from "./inbox.js";
-import { SessionPage, StartPage } from "./session.js";
+import { SessionPage } from "./session.js";
 import { SessionList } from "./sessions.js";
+import { StartPage } from "./start.js";
 
 const AGO_MS = 15_000;
 const RETRY_MS = 2000;

@@ -8,8 +8,10 @@ import { Follower } from "./follower.js";
 import { count, messageText, shortId } from "./format.js";
 import { emptyView, isOver, openTurn, reduce } from "./reducer.js";
 import { agoTime, titleOf as requestTitleOf } from "./requests.js";
+import { STATUS_WORDS, statusOf } from "./status.js";
 import { titleOf, TurnView } from "./turn.js";
 import { openLook, rawButton, showEvent, valueView } from "./values.js";
+import { verdictView } from "./verdict.js";
 
 const BOTTOM_PX = 80; // so near to it counts as at the bottom
 const CLOCK_MS = 1000;
@@ -20,24 +22,6 @@ const STATES = {
   polling: "Live, in turns with other tabs",
   hidden: "Asleep while hidden",
   over: "Over",
-};
-
-/** How a session stands, in a word. */
-export function statusOf(row) {
-  if (row.brokenAt !== undefined) return "broken";
-  if (row.status === "waiting" && !row.parked) return row.isInterrupted ? "interrupted" : "idle";
-  if (row.status === "waiting") return "parked";
-  return row.status;
-}
-
-export const STATUS_WORDS = {
-  running: "running",
-  parked: "waits for you",
-  idle: "at rest",
-  interrupted: "interrupted by a restart",
-  completed: "completed",
-  failed: "failed",
-  broken: "log is broken",
 };
 
 export class SessionPage {
@@ -132,14 +116,17 @@ export class SessionPage {
     this.#turns.clear();
     fill(this.#list);
     this.#replayedTo = null;
-    fill(this.#notice, "The host has lost events that this page had seen; here is what it has now.");
+    this.#lastTurn = undefined;
+    this.#lost = "The host has lost events that this page had seen; here is what it has now.";
   }
 
   #tell(state, detail) {
-    if (state === "gone") fill(this.#notice, `This session is not there: ${detail}`);
-    else if (state === "refused") fill(this.#notice, detail);
+    if (state === "gone") {
+      fill(this.#notice, `This session is not there: ${detail}`);
+      this.#composer.root.hidden = true;
+    } else if (state === "refused") fill(this.#notice, detail);
     else if (state === "broken" && detail) fill(this.#notice, detail);
-    else if (state === "live" || state === "polling") fill(this.#notice);
+    else if (state === "live" || state === "polling") fill(this.#notice, this.#lost);
     this.#tellState(state, STATES[state] ?? (state === "broken" ? "Reconnecting …" : "Not connected"));
   }
 
@@ -180,6 +167,7 @@ export class SessionPage {
   }
 
   #lastTurn;
+  #lost = null; // what to say when the host's log is shorter than what was shown
 
   #addTurn(turn) {
     const number = this.#view.turns.indexOf(turn) + 1;
@@ -303,69 +291,6 @@ export class SessionPage {
       if (control !== null) control.disabled = openTurn(this.#view)?.status === "cancelling";
     }
   }
-}
-
-/** The page on which a session is begun. */
-export class StartPage {
-  constructor(agents) {
-    this.heading = element("h1", { tabindex: "-1" }, "Start a session");
-    const choice = element("select", { id: "agent" }, ...agents.map(({ name }) => element("option", { value: name }, name)));
-    const field = element("div", { class: "field" }, element("label", { for: "agent" }, "Agent"), choice);
-    field.hidden = agents.length < 2;
-    const toSend = (message) => ({
-      path: "session",
-      body: agents.length < 2 ? { message } : { message, agent: choice.value },
-    });
-    const onSent = ({ sessionId }) => (location.hash = `#/session/${sessionId}`);
-    this.composer = new Composer("new", "First message", toSend, onSent, field);
-    this.root = element(
-      "div",
-      { class: "start" },
-      this.heading,
-      element("p", { class: "hint" }, "Write to an agent. What it does is in the log, and it asks before it does what needs a person."),
-      this.composer.root,
-      agents.length === 1 ? toolsView(agents[0]) : null,
-    );
-  }
-
-  close() {}
-}
-
-function toolsView(agent) {
-  const rows = agent.tools.map((tool) =>
-    element(
-      "li",
-      {},
-      element("code", {}, tool.name),
-      " ",
-      tool.description ?? "",
-      tool.approval === "never" ? null : element("span", { class: "chip", "data-status": "parked" }, `asks: ${tool.approval}`),
-    ),
-  );
-  if (rows.length === 0) return null;
-  return element("section", { class: "toolbox" }, element("h2", { class: "who" }, `Tools of ${agent.name}`), element("ul", {}, ...rows));
-}
-
-function verdictView(sessionId, verdict) {
-  const facts = [
-    element("dt", {}, "Events"),
-    element("dd", {}, verdict.events.toLocaleString()),
-    element("dt", {}, "Bytes"),
-    element("dd", {}, verdict.bytes.toLocaleString()),
-    element("dt", {}, "Last sum"),
-    element("dd", {}, element("code", {}, verdict.lastSum)),
-  ];
-  const faults = verdict.faults.map((fault) =>
-    element("li", {}, rawButton(sessionId, fault.index), ` at byte ${fault.byte.toLocaleString()}: ${fault.message}`),
-  );
-  return [
-    verdict.ok
-      ? element("p", { class: "verdict is-good", role: "status" }, "Nothing is wrong: the log is whole, in order and unchanged.")
-      : element("p", { class: "verdict is-bad", role: "alert" }, `${count(verdict.faults.length, "fault")} found.`),
-    faults.length > 0 ? element("ol", { class: "faults" }, ...faults) : null,
-    element("dl", { class: "fields" }, ...facts),
-    element("p", { class: "hint" }, "Keep the last sum elsewhere: it proves later that nothing before it was changed."),
-  ];
 }
 
 function doing(open, view) {

@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { button, element, fill, setAttribute, setPlace, setText } from "./element.js";
 import { count, oneLine, pretty, shortId } from "./format.js";
 import { agoTime } from "./requests.js";
-import { STATUS_WORDS, statusOf } from "./session.js";
+import { STATUS_WORDS, statusOf } from "./status.js";
 import { onTitle, titleFor } from "./titles.js";
 
 const PAGE = 30;
