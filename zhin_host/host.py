@@ -61,6 +61,7 @@ class AgentSessionHost:
         allowed_origins: Iterable[str],
         *,
         any_host: bool,
+        pages: Mapping[str, ASGIApp] | None,
     ) -> None:
         self.config = config
         self._agents = agents
@@ -85,6 +86,7 @@ class AgentSessionHost:
             allowed_origins=allowed_origins,
             any_host=any_host,
             lifespan=self._lifespan,
+            pages=pages,
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._starting: asyncio.Task[None] | None = None
@@ -263,6 +265,7 @@ def create_agent_session_host(
     clock: Clock | None = None,
     persistence: SessionPersistence | None = None,
     config: Config | None = None,
+    pages: Mapping[str, ASGIApp] | None = None,
     **settings: Any,
 ) -> AgentSessionHost:
     """A host for an agent, or for several: `{"name": agent, …}`, the first being the default.
@@ -278,6 +281,7 @@ def create_agent_session_host(
         clock: Time and randomness.
         persistence: Where sessions live instead of files or memory.
         config: The settings.
+        pages: Apps for people beside the API, by path: `{PATH: Console()}` of zhin_host.console is the web console.
         settings: Or the settings one by one, by their names in `zhin_host.config`.
 
     Raises:
@@ -306,6 +310,7 @@ def create_agent_session_host(
         allowed_hosts,
         allowed_origins,
         any_host=any_host,
+        pages=pages,
     )
 
 

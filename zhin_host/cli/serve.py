@@ -18,6 +18,7 @@ from zhin_host.cli.loading import load
 from zhin_host.cli.logs import log_to_stderr
 from zhin_host.cli.terminal import Refusal, visible
 from zhin_host.config import SETTINGS, Setting, from_environment
+from zhin_host.console import PATH, Console
 from zhin_host.errors import StartupError
 from zhin_host.host import AgentSessionHost, create_agent_session_host
 from zhin_host.http import BearerTokens
@@ -95,6 +96,13 @@ def _setting_option(setting: Setting) -> Callable[[Command], Command]:
     "--allowed-origin", multiple=True, metavar="ORIGIN", help="An Origin header to accept beside our own."
 )
 @click.option(
+    "--no-console",
+    is_flag=True,
+    envvar="ZHIN_NO_CONSOLE",
+    show_envvar=True,
+    help="Serve the API alone, without the web console at /console.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(("debug", "info", "warning", "error")),
     default="info",
@@ -118,6 +126,7 @@ def serve(
     authenticator: str | None,
     allowed_host: tuple[str, ...],
     allowed_origin: tuple[str, ...],
+    no_console: bool,
     log_level: str,
     **settings: Any,
 ) -> None:
@@ -144,6 +153,7 @@ def serve(
         allowed_origins=allowed_origin,
         any_host=is_public and not allowed_host,
         config=from_environment(os.environ, **settings),
+        pages=None if no_console else {PATH: Console()},
     )
 
     def announce(addresses: Sequence[server.Address]) -> None:

@@ -68,6 +68,7 @@ def create_app(
     allowed_origins: Iterable[str] = (),
     any_host: bool = False,
     lifespan: Lifespan[Any] | None = None,
+    pages: Mapping[str, ASGIApp] | None = None,
 ) -> ASGIApp:
     """The ASGI app of a host, with everything of contract section 2 under /zhin/v1.
 
@@ -80,6 +81,8 @@ def create_app(
         allowed_origins: Values of Origin beside the host's own.
         any_host: Let any Host pass: tokens guard an address that is not loopback, and no host is named.
         lifespan: What starts and stops the host in a server that speaks lifespan, as Starlette takes it.
+        pages: More apps behind the same guard, by the path they stand at; each gets what lies below it too, with
+            the rest as `file` in the path's parameters. They see requests before anybody is authenticated.
     """
     routes = Routes(store, authenticator=authenticator, config=config, info=info)
     table = [
@@ -89,6 +92,8 @@ def create_app(
         )
         for path, methods in ROUTES.items()
     ]
+    for path, page in (pages or {}).items():
+        table += [Route(path, page), Route(path + "/{file:path}", page)]
     router = Router(table, redirect_slashes=False, default=_not_found, lifespan=lifespan)
     return Guard(router, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins, any_host=any_host)
 
