@@ -51,7 +51,6 @@ HELD_MAX: Final = 256
 _CONTEXT: Final = 64  # characters kept for a pattern that looks behind
 _REMEMBERED_MAX: Final = 1 << 16  # a candidate longer than that is none any more
 _LONG: Final = 1_024  # one longer than that is looked at again when it has grown by an eighth
-_PASSES_MAX: Final = 8
 _FLAGS = re.compile(r"\(\?([aimsux]+)\)")
 _HEAD = re.compile(r"(?:\\b)?([A-Za-z0-9_-]{3})(?![?*+{])[^|]*")
 _PART = re.compile(r"\[[^]]*\]|.")
@@ -91,11 +90,9 @@ class Redactor:
         """The text with every match replaced, until there is none: once more changes nothing."""
         if not self.is_on or (self._has is not None and self._has.search(text) is None):
             return text
-        redacted = text
-        for _ in range(_PASSES_MAX):
+        before, redacted = "", text
+        while redacted != before:  # it ends: each time there is less beside MARK
             before, redacted = redacted, "".join(self._parts(redacted))
-            if redacted == before:
-                break
         return text if redacted == text else redacted
 
     def _parts(self, text: str) -> Iterator[str]:

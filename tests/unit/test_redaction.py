@@ -7,23 +7,24 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zhin_host.errors import StartupError
 from zhin_host.redaction import HELD_MAX, MARK, HeldText, Redactor, redactor_of
 
+BODY = "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xYz0"
 KEYS = {
     "bearer": "Bearer abc123DEF456._~+/-==",
     "bearer in lower case": "bearer 0123456789abcdef",
-    "OpenAI": "sk-proj-" + "aB3_dE-6" * 4,
-    "GitHub": "ghp_" + "a1B2c3D4" * 4,
-    "GitHub, of an app": "ghs_" + "a1B2c3D4" * 4,
-    "GitHub, fine-grained": "github_pat_" + "11ABC_de" * 8,
-    "GitLab": "glpat-" + "a-B_c1" * 4,
+    "OpenAI": "sk-proj-" + BODY,
+    "GitHub": "ghp_" + BODY,
+    "GitHub, of an app": "ghs_" + BODY,
+    "GitHub, fine-grained": "github_pat_11A_" + BODY,
+    "GitLab": "glpat-_" + BODY,
     "AWS": "AKIA" + "IOSFODNN7EXAMPLE",
     "AWS, for a time": "ASIA" + "IOSFODNN7EXAMPLE",
-    "Google": "AIza" + "aB3_dE-" * 5,
+    "Google": "AIza_-q" + BODY,
     "Slack": "xoxb-" + "123456789012-abcDEF",
     "JWT": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZGEifQ.c2lnbmF0dXJl-_x",
     "JWE": "eyJhbGciOiJSU0EifQ.a2V5.aXY.Y2lwaGVy.dGFn",
@@ -147,12 +148,14 @@ def split_texts(draw: st.DrawFn) -> tuple[str, list[str]]:
     return text, [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
+@settings(max_examples=200)
 @given(split_texts())
 def test_text_in_pieces_is_redacted_as_if_it_had_come_as_one(split: tuple[str, list[str]]) -> None:
     text, pieces = split
     assert _in_pieces(DEFAULT, pieces) == DEFAULT.text(text)
 
 
+@settings(max_examples=200)
 @given(split_texts(), st.integers(0, 12))
 def test_of_a_key_that_a_flush_cuts_only_what_was_told_before_is_told(
     split: tuple[str, list[str]], at: int
@@ -282,6 +285,10 @@ def test_a_pattern_that_finds_what_stands_for_what_was_found_ends_all_the_same()
     letters = redactor_of(("off", r"\w+"))
     assert letters.text("a b") == f"{MARK} {MARK}"
     assert letters.text(f"{MARK} c {MARK}") == f"{MARK} {MARK} {MARK}"
+    chain = redactor_of(("off", r"a(?=\[redacted\])|z"))
+    assert chain.text(f"b{'a' * 20}z") == f"b{MARK * 21}"
+    wide = redactor_of(("off", r"x.{20,}y|\w+"))
+    assert _in_pieces(wide, [f"x {MARK}"]) == wide.text(f"x {MARK}") == f"{MARK} {MARK}"
     around = redactor_of(("off", "x.*y|z"))
     once = around.text("x z z z y x z")
     assert around.text(once) == once
