@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zhin_host.config import Config, from_environment
 from zhin_host.errors import StartupError
 from zhin_host.redaction import HELD_MAX, MARK, HeldText, Redactor, redactor_of
 
@@ -306,3 +307,16 @@ def test_a_pattern_that_finds_what_stands_for_what_was_found_ends_all_the_same()
 def test_a_pattern_that_cannot_be_one_stops_the_start_and_is_not_told(pattern: str, sentence: str) -> None:
     with pytest.raises(StartupError, match=f"Pattern 2 of redact .*{sentence}"):
         Redactor(("hunter2", pattern))
+
+
+@pytest.mark.parametrize("given", ["off", 1, None, [1], {"a": "b"}])
+def test_the_setting_is_a_list_of_patterns(given: Any) -> None:
+    with pytest.raises(StartupError, match="redact is a list"):
+        Config(redact=given)
+
+
+def test_patterns_stand_one_a_line_in_the_environment_and_flags_come_before_it() -> None:
+    environment = {"ZHIN_REDACT": "hunter[0-9]\n\n(?i)pin\n"}
+    assert from_environment(environment, redact=()).redact == ("hunter[0-9]", "(?i)pin")
+    assert from_environment(environment, redact=("off",)).redact == ("off",)
+    assert from_environment({}, redact=()).redact == Config().redact == ()
