@@ -21,6 +21,7 @@ from zhin_host.errors import (
     ZhinError,
 )
 from zhin_host.identity import like_of_call
+from zhin_host.redaction import Redactor
 
 _ERROR_CHARACTERS: Final = 2_000
 _ERROR_BYTES: Final = 2_400  # with it an action.result fits the shortest line that may be set
@@ -132,7 +133,7 @@ class Actions:
         call_id = self._attempt.call_id(like_of_call(name, arguments))
         self.recorded(call_id)
         await self.request(call_id, name, arguments)
-        form = error_form(code, error)
+        form = error_form(code, error, self._attempt.redactor)
         await self.record(call_id, name, "failed", 0, error=form)
         failure = ActionFailed(f"{name} failed: {form['message']}", call_id, form)
         failure.__cause__ = error
@@ -161,13 +162,13 @@ class Actions:
             raise
         except (EventTooLarge, Unserializable) as error:
             code = "RESULT_TOO_LARGE" if isinstance(error, EventTooLarge) else "UNSERIALIZABLE"
-            result, failure = {"error": error_form(code, error)}, error
+            result, failure = {"error": error_form(code, error, attempt.redactor)}, error
         except BaseException as error:  # SystemExit and the like from a tool are failures too
             if (
                 attempt.is_over
             ):  # perhaps the cancelling was what it failed of: no result, so it may run again
                 raise AttemptEnded("this attempt of the turn is over") from error
-            result, failure = {"error": error_form("ACTION_FAILED", error)}, error
+            result, failure = {"error": error_form("ACTION_FAILED", error, attempt.redactor)}, error
         finally:
             attempt.end_work()
         status = "failed" if "error" in result else "completed"
@@ -194,7 +195,7 @@ class Actions:
                     raise
                 attempt.check()
                 pause_s = retry.delay_after(failures)
-                told = {"attempt": failures, "error": error_form("ACTION_FAILED", error)}
+                told = {"attempt": failures, "error": error_form("ACTION_FAILED", error, attempt.redactor)}
                 data = {
                     "callId": work.call_id,
                     "toolName": work.name,
@@ -234,7 +235,7 @@ class Actions:
 
     def _result_of(self, value: Any) -> dict[str, Any]:
         """The output as recorded; too large or without a form it raises, and the tool is not run again."""
-        output = ev.json_form(value)
+        output = self._attempt.recorded(ev.json_form(value))
         self._attempt.check_size(ev.ACTION_RESULT, output, margin_bytes=_RESULT_MARGIN_BYTES)
         return {"output": output}
 
@@ -261,9 +262,12 @@ def named_arguments(
     return dict(bound.arguments)
 
 
-def error_form(code: str, error: BaseException) -> dict[str, Any]:
-    """An error as events carry it: code, message and, for what zhin_host did not raise itself, its type."""
-    message = ev.text_form(_said(error))[:_ERROR_CHARACTERS]
+def error_form(code: str, error: BaseException, redactor: Redactor) -> dict[str, Any]:
+    """An error as events carry it: code, message and, for what zhin_host did not raise itself, its type.
+
+    Redacted before it is cut, so that no key is cut too short to be known.
+    """
+    message = redactor.text(ev.text_form(_said(error)))[:_ERROR_CHARACTERS]
     if len(ev.json_bytes(message)) > _ERROR_BYTES:
         message = message[: _ERROR_BYTES // 6]  # a control character is six bytes in JSON
     if isinstance(error, ZhinError):

@@ -23,6 +23,7 @@ from zhin_host.errors import (
 )
 from zhin_host.fold import response_digest
 from zhin_host.ports import Principal
+from zhin_host.redaction import redactor_of
 from zhin_host.session import LiveSession
 from zhin_host.sessions import LiveSessions
 from zhin_host.state import Answer, PendingRequest
@@ -57,6 +58,7 @@ class Answers:
         self._sessions = sessions
         self._driver = driver
         self._services = services
+        self._redactor = redactor_of(services.config.redact)
 
     async def answer(
         self, who: Principal, session_id: str, request_id: str, answer: Mapping[str, Any], comment: str | None
@@ -113,6 +115,7 @@ class Answers:
                     return _again(live, request_id, given, Answer("authorization", outcome), success)
                 data = {"requestId": request_id, "connection": pending.data["connection"], "success": success}
                 if error is not None:  # the bare word "cancelled" is the host's, for a request given up
+                    error = self._redactor.text(error)
                     data["error"] = error if error != "cancelled" else "cancelled by the user"
                 check_line(self._services, data)
                 await self._close(live, request_id, ev.AUTHORIZATION_COMPLETED, {**data, **by(who)})
@@ -144,6 +147,7 @@ class Answers:
     async def _give(  # noqa: PLR0917 - who answers what, and how
         self, live: LiveSession, who: Principal, request_id: str, kind: str, value: Any, comment: str | None
     ) -> Answered:
+        value, comment = self._redactor.form([value, comment])  # what is recorded is what counts as given
         if kind == "question":
             answer = Answer(kind, "answered", response_digest(value))
             told: dict[str, Any] = {"outcome": "answered", "response": value}

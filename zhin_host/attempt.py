@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -15,6 +15,7 @@ from zhin_host.errors import AttemptEnded, EventTooLarge, StorageUnavailable
 from zhin_host.identity import Like
 from zhin_host.journal import SessionJournal
 from zhin_host.record import Record
+from zhin_host.redaction import HELD_MAX, HeldText, redactor_of
 from zhin_host.replay import Diverged, Replay
 from zhin_host.text import SaidText
 from zhin_host.workers import Workers
@@ -49,6 +50,8 @@ class Attempt:
         replay: The record of the attempts before, as far as it is not used up.
         divergence: How the agent left its record's path, None while it has not.
         is_over: Whether the attempt has ended: every call from then on raises AttemptEnded.
+        said: What the turn has said and what of it counts, as the log has it.
+        redactor: What must not be written.
     """
 
     def __init__(
@@ -75,10 +78,21 @@ class Attempt:
         self._running = 0  # actions whose functions run now
         self._is_quiet = asyncio.Event()
         self._thought = self._new_thought()
+        self.said = SaidText("message", services.config.line_bytes_max)
+        self.redactor = redactor_of(services.config.redact)
+        self._words = HeldText(self.redactor)
+        self._thinking = HeldText(self.redactor)
 
     def go_on_from(self, record: Record) -> None:
         """Begin behind what earlier attempts recorded; before the agent is called."""
         self.replay = Replay(self._root_turn_id, record)
+        self.said.add(record.said)
+        if record.has_state:  # what was said before the checkpoint is not heard again
+            self._words.skip(record.said[-HELD_MAX:])
+
+    def recorded(self, form: Any) -> Any:
+        """A value in its JSON form as the log will have it: what the agent gets, and what ids and digests are of."""
+        return self.redactor.form(form)
 
     def check(self) -> None:
         """Raise AttemptEnded when the attempt is over."""
@@ -125,28 +139,59 @@ class Attempt:
         return turn is not None and turn.turn_id == self.turn_id and call_id in turn.calls
 
     def say(self, text: str) -> bool:
-        """Queue a message.appended, for the next batch; whether `journal.flush` must be awaited now."""
-        if self._thought:
-            self.hand_over()
-        return self.journal.queue(ev.MESSAGE_APPENDED, {"messageDelta": text})
+        """Queue a message.appended, for the next batch; whether `journal.flush` must be awaited now.
 
-    async def think(self, data: Mapping[str, Any]) -> None:
-        """Queue a reasoning.appended; reasoning.completed comes before whatever else comes next."""
+        What was said in an earlier attempt is not said again.
+        """
         if not self.replay.is_used_up:
-            return
-        self._thought.add(data["reasoningDelta"])
-        if self.journal.queue(ev.REASONING_APPENDED, data):
-            await self.journal.flush()
+            self._words.skip(text)
+            return False
+        if self._thought or self._thinking:
+            self._queue_all(self._completed_thought())
+        words = self._words.add(text)
+        return bool(words) and self._queue_all(self._appended(words))
 
-    def hand_over_thought(self, delta: str) -> None:
-        """Queue a reasoning.appended without waiting."""
-        self._thought.add(delta)
-        self.journal.queue(ev.REASONING_APPENDED, {"reasoningDelta": delta})
+    def think(self, text: str) -> bool:
+        """Queue a reasoning.appended, as `say`; reasoning.completed comes before whatever else comes next."""
+        if not self.replay.is_used_up:
+            self._thinking.skip(text)
+            return False
+        words = self._thinking.add(text)
+        return bool(words) and self._queue_all(self._reasoned(words))
 
     def hand_over(self, *drafts: ev.Draft) -> None:
-        """Queue drafts, a due reasoning.completed before them."""
-        for draft in (*self.completed_thought(), *drafts):
-            self.journal.queue(*draft)
+        """Queue drafts, and before them what is due: words that were held back and reasoning.completed."""
+        self._queue_all((*self.last_words(), *drafts))
+
+    def last_words(self) -> list[ev.Draft]:
+        """What is due before anything but a delta: the end of what was thought and said, and reasoning.completed."""
+        return [*self._completed_thought(), *self._appended(self._words.flush())]
+
+    def _queue_all(self, drafts: Iterable[ev.Draft]) -> bool:
+        must_flush = False
+        for draft in drafts:
+            must_flush = self.journal.queue(*draft)
+        return must_flush
+
+    def _appended(self, words: str) -> list[ev.Draft]:
+        if words:
+            self.said.add(words)
+        return [ev.Draft(ev.MESSAGE_APPENDED, {"messageDelta": piece}) for piece in self._pieces(words)]
+
+    def _reasoned(self, words: str) -> list[ev.Draft]:
+        if words:
+            self._thought.add(words)
+        return [ev.Draft(ev.REASONING_APPENDED, {"reasoningDelta": piece}) for piece in self._pieces(words)]
+
+    def _pieces(self, words: str) -> list[str]:
+        """The words in as few pieces as fit a line each: what was held back may make a text too long that was not."""
+        if len(words) <= self._characters_safe:
+            return [words] if words else []
+        limit = self.services.config.line_bytes_max - _LINE_OVERHEAD_BYTES
+        if len(ev.json_bytes(words)) <= limit:
+            return [words]
+        middle = len(words) // 2
+        return [*self._pieces(words[:middle]), *self._pieces(words[middle:])]
 
     async def read_when_possible(self, read: Callable[[], Read]) -> Read:
         """What `read` gives in a thread, tried again until storage lets it.
@@ -174,12 +219,13 @@ class Attempt:
         self.hand_over(*drafts)
         await self.journal.commit(())
 
-    def completed_thought(self) -> list[ev.Draft]:
-        """The reasoning.completed that is due, if one is."""
-        if not self._thought:
+    def _completed_thought(self) -> list[ev.Draft]:
+        """The reasoning.completed that is due, if one is, with what of the reasoning was held back."""
+        if not (self._thought or self._thinking):
             return []
+        last = self._reasoned(self._thinking.flush())
         thought, self._thought = self._thought, self._new_thought()
-        return [ev.Draft(ev.REASONING_COMPLETED, thought.fields())]
+        return [*last, ev.Draft(ev.REASONING_COMPLETED, thought.fields())]
 
     def check_size(self, kind: str, data: object, *, margin_bytes: int = 0) -> None:
         """Raise EventTooLarge when an event of `data` and `margin_bytes` beside it would not fit a line."""

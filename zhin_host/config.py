@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, cast, get_args
 
 from zhin_host.errors import StartupError
+from zhin_host.redaction import redactor_of
 
 Fsync = Literal["boundary", "always", "never"]
 AgentChange = Literal["ask", "continue", "fail"]
@@ -20,6 +21,13 @@ def _setting(
     default: object, unit: str, help_text: str, least: float = 0
 ) -> Any:  # dataclasses.field is Any too
     return field(default=default, metadata={"unit": unit, "help": help_text, "least": least})
+
+
+def _patterns(given: object) -> tuple[str, ...]:
+    if not isinstance(given, list | tuple) or not all(isinstance(pattern, str) for pattern in given):
+        raise StartupError("redact is a list of regular expressions, or of the word off.")
+    redactor_of(tuple(given))  # where the mistake is
+    return tuple(given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +83,18 @@ class Config:
     snapshot_bytes_min: int = _setting(
         64 * 1024, "bytes", "Log growth after which a snapshot is worth its writing."
     )
+    redact: tuple[str, ...] = _setting(
+        (),
+        "patterns",
+        "Regular expressions of what is never written, beside those of common keys; off: instead of those.",
+    )
 
     def __post_init__(self) -> None:
         for setting in dataclasses.fields(self):
             value = getattr(self, setting.name)
+            if setting.name == "redact":
+                object.__setattr__(self, "redact", _patterns(value))
+                continue
             choices = _CHOICES.get(setting.name)
             if choices is not None:
                 if value not in choices:
@@ -109,7 +125,7 @@ class Setting:
     """
 
     name: str
-    default: int | float | str
+    default: int | float | str | tuple[str, ...]
     unit: str
     help: str
     choices: tuple[str, ...] = ()
@@ -122,12 +138,24 @@ class Setting:
     def environment(self) -> str:
         return _ENVIRONMENT_PREFIX + self.name.upper()
 
-    def parse(self, text: str) -> int | float | str:
+    @property
+    def is_list(self) -> bool:
+        """Whether it may be given several times; in the environment, one a line."""
+        return isinstance(self.default, tuple)
+
+    @property
+    def default_text(self) -> str:
+        """The default as help and documents show it."""
+        return "keys and tokens" if self.is_list else str(self.default)
+
+    def parse(self, text: str) -> int | float | str | tuple[str, ...]:
         """The value that `text` stands for.
 
         Raises:
             StartupError: It is not a number where a number is meant.
         """
+        if isinstance(self.default, tuple):
+            return tuple(line for line in text.splitlines() if line)
         if isinstance(self.default, str):
             return text
         try:
@@ -139,7 +167,7 @@ class Setting:
 SETTINGS: tuple[Setting, ...] = tuple(
     Setting(
         row.name,
-        cast("int | float | str", row.default),
+        cast("int | float | str | tuple[str, ...]", row.default),
         row.metadata["unit"],
         row.metadata["help"],
         _CHOICES.get(row.name, ()),
@@ -159,5 +187,5 @@ def from_environment(environment: Mapping[str, str], **given: object) -> Config:
         for setting in SETTINGS
         if setting.environment in environment
     }
-    values.update((name, value) for name, value in given.items() if value is not None)
+    values.update((name, value) for name, value in given.items() if value is not None and value != ())
     return Config(**cast("dict[str, Any]", values))

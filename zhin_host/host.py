@@ -120,7 +120,11 @@ class AgentSessionHost:
                 }
                 for agent in self._agents.values()
             ],
-            "limits": {setting.name: getattr(self.config, setting.name) for setting in SETTINGS},
+            "limits": {
+                setting.name: getattr(self.config, setting.name)
+                for setting in SETTINGS
+                if not setting.is_list  # patterns may hold what they are to hide
+            },
         }
 
     async def run(

@@ -31,6 +31,7 @@ from zhin_host.errors import (
 from zhin_host.fold import keyed_as
 from zhin_host.index import keyed_session_id, name_of_key
 from zhin_host.ports import Principal
+from zhin_host.redaction import redactor_of
 from zhin_host.session import LiveSession
 from zhin_host.sessions import LiveSessions
 from zhin_host.state import KeyedTurn, SessionState, new_state
@@ -85,6 +86,7 @@ class Intake:
         self._sessions = sessions
         self._driver = driver
         self._services = services
+        self._redactor = redactor_of(services.config.redact)
         self._reserved: dict[tuple[str | None, str, str], asyncio.Event] = {}
         self._beginning = 0  # turns that were let in and do not run yet
 
@@ -97,6 +99,7 @@ class Intake:
         key: Key | None,
     ) -> Accepted:
         """A new session and its first turn; with a key that was used before, that one's answer."""
+        message, metadata = self._redactor.form([message, metadata])
         async with self._once(who, "POST /zhin/v1/session", key):
             name = None if key is None else name_of_key(who.name, "POST /zhin/v1/session", key.key)
             if key is not None and name is not None:
@@ -113,6 +116,7 @@ class Intake:
     ) -> Accepted:
         """A follow-up: its turn begins now, or after the open one. Its acceptance rotates the token."""
         route = f"POST /zhin/v1/session/{session_id}"
+        message = self._redactor.form(message)
         async with (
             self._once(who, route, key),
             self._sessions.held(who, "write", SessionId(session_id)) as live,

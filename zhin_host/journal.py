@@ -16,6 +16,7 @@ from zhin_host.fold import apply
 from zhin_host.moves import check
 from zhin_host.ports import SessionLog
 from zhin_host.projector import HttpStepProjector
+from zhin_host.redaction import redactor_of
 from zhin_host.state import SessionState
 from zhin_host.subscriptions import Feed
 
@@ -24,6 +25,23 @@ _log = logging.getLogger("zhin_host.journal")
 Drafts = Sequence[ev.Draft] | Callable[[SessionState], Sequence[ev.Draft]]
 """What to write: drafts, or a function that makes them of the state behind everything queued."""
 
+_FOREIGN: Final = {  # type -> its fields that hold what clients, agents and tools said; all of an x. type's do
+    ev.SESSION_STARTED: ("metadata",),
+    ev.SESSION_COMPLETED: ("message",),
+    ev.SESSION_FAILED: ("message",),
+    ev.TURN_COMPLETED: ("usage",),
+    ev.TURN_FAILED: ("message",),
+    ev.MESSAGE_QUEUED: ("message",),
+    ev.MESSAGE_RECEIVED: ("message",),
+    ev.MESSAGE_COMPLETED: ("finishReason", "usage"),  # its text is of deltas, as reasoning.completed's is
+    ev.ACTIONS_REQUESTED: ("input",),
+    ev.ACTION_RETRYING: ("error",),
+    ev.ACTION_RESULT: ("output", "error"),
+    ev.INPUT_REQUESTED: ("prompt", "args", "options"),
+    ev.INPUT_COMPLETED: ("response", "comment"),
+    ev.AUTHORIZATION_COMPLETED: ("error",),
+    ev.CHECKPOINT_SAVED: ("state",),
+}
 _GATHER_S: Final = 0.001
 _RETRY_FIRST_S: Final = 0.05
 _RETRY_MOST_S: Final = 1.0
@@ -57,6 +75,7 @@ class SessionJournal:
         self._line_bytes_max = config.line_bytes_max
         self._batch_events_max = config.batch_events_max
         self._project = HttpStepProjector()
+        self._redactor = redactor_of(config.redact)
         self._queued: list[ev.Draft] = []
         self._is_flush_planned = False
         self._written_at_s = -_GATHER_S  # by the monotonic clock
@@ -223,7 +242,7 @@ class SessionJournal:
                     at += 1
                 self._put_run(state, todo[first:at], lines)
                 continue
-            self._put_run(state, todo[at : at + 1], lines)
+            self._put_run(state, [ev.Draft(kind, self._redacted(kind, data))], lines)
             at += 1
             if kind in _BOUNDARIES:
                 rest_offset = rest_offset or self._boundary(state, kind)
@@ -232,6 +251,20 @@ class SessionJournal:
                 paid = self._pay(state, lines, coming, is_live=is_live)
                 rest_offset = rest_offset or paid
         return rest_offset
+
+    def _redacted(self, kind: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The data without what must not be written: nothing gets past this but deltas, which `HeldText` has seen.
+
+        What was redacted before, by whoever had to know what would be recorded, stays as it is.
+        """
+        if not self._redactor.is_on:
+            return data
+        for name in _FOREIGN.get(kind, ()) if not kind.startswith("x.") else tuple(data):
+            value = data.get(name)
+            form = self._redactor.form(value)
+            if form is not value:
+                data = {**data, name: form}
+        return data
 
     def _drop_refused(self, *, is_live: bool) -> None:
         """Take out of the queue what can never be written; its writer was not told of it in time: a bug."""

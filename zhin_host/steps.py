@@ -95,6 +95,12 @@ async def _tell(
     for event in [*earlier, *([] if ends or not events else [last])]:
         _put(turn, event)
     form = ev.json_form(state)
+    if (
+        kept := attempt.recorded(form)
+    ) is not form:  # the next step goes on from what a restart would go on from
+        form = kept
+        state.clear()
+        state.update(copy.deepcopy(form))
     turn.state = form
     saved = ev.Draft(ev.CHECKPOINT_SAVED, {"turnId": turn.turn_id, "state": form})
     attempt.check_size(saved.type, saved.data)
@@ -102,17 +108,17 @@ async def _tell(
         case "done":
             if last.get("text"):
                 _put(turn, {"type": "message", "text": last["text"]})
+            attempt.hand_over()  # the last words, which the message is made of
             attempt.hand_over(
                 turn.completed_message(), saved
             )  # behind it the log says that nothing is left to do
             return None
         case "approval":
-            detail = ev.json_form(
-                {name: value for name, value in last.items() if name not in ("type", "prompt")}
-            )
-            call_id = attempt.call_id(like_of_question("approve", last["prompt"], detail))
+            asked = {name: value for name, value in last.items() if name not in ("type", "prompt")}
+            prompt, detail = attempt.recorded(ev.json_form([last["prompt"], asked]))
+            call_id = attempt.call_id(like_of_question("approve", prompt, detail))
             shown = {"args": detail} if detail else {}
-            answer = await turn.gate.ask("approval", call_id, last["prompt"], saved, **shown)
+            answer = await turn.gate.ask("approval", call_id, prompt, saved, **shown)
             return {"answer": answer["outcome"] == "approved"}
         case _:
             await attempt.commit(saved)
@@ -128,11 +134,11 @@ def _put(turn: Turn, event: Mapping[str, Any]) -> None:
     kind, attempt = event.get("type"), turn.attempt_of
     match kind:
         case "message":
-            attempt.hand_over(ev.Draft(ev.MESSAGE_APPENDED, {"messageDelta": turn.add_said(event["text"])}))
+            attempt.say(attempt.fitting_text(ev.MESSAGE_APPENDED, event["text"]))
         case "thought":
-            attempt.hand_over_thought(attempt.fitting_text(ev.REASONING_APPENDED, event["text"]))
+            attempt.think(attempt.fitting_text(ev.REASONING_APPENDED, event["text"]))
         case str() if ev.is_own_type(kind):
-            form = ev.json_form(event.get("data", {}))
+            form = attempt.recorded(ev.json_form(event.get("data", {})))
             attempt.check_size(kind, form)
             attempt.hand_over(ev.Draft(kind, form))
         case _:

@@ -25,6 +25,7 @@ from zhin_host.errors import (
 from zhin_host.intake import Accepted, Intake, Key, Message, OnBusy, busy_sentence
 from zhin_host.ports import Principal
 from zhin_host.recovery import peek
+from zhin_host.redaction import redactor_of
 from zhin_host.sessions import LiveSessions
 from zhin_host.snapshot import list_view, public_view
 from zhin_host.subscriptions import Subscription, Subscriptions, Until
@@ -138,19 +139,20 @@ class HttpAgentSessionStore:
                 if state.agent not in self._driver.agents:
                     raise AgentUnavailable(_not_hosted(state.agent))
                 raise SessionBusy(busy_sentence(state), list(state.pending))
+            note = redactor_of(self._services.config.redact).form(message)
             data: dict[str, Any] = {"sessionId": session_id}
             if state.queue:
                 data["droppedTurnIds"] = [queued["turnId"] for queued in state.queue]
             if outcome == "failed":
                 told = {
                     "code": "ENDED",
-                    "message": message or "A person ended the session as failed.",
+                    "message": note or "A person ended the session as failed.",
                     **by(who),
                 }
                 draft = ev.Draft(ev.SESSION_FAILED, {**data, **told})
             else:
-                note = {} if message is None else {"message": message}
-                draft = ev.Draft(ev.SESSION_COMPLETED, {**data, **note, **by(who)})
+                told = {} if note is None else {"message": note}
+                draft = ev.Draft(ev.SESSION_COMPLETED, {**data, **told, **by(who)})
             check_line(self._services, draft.data)
             live.journal.write([draft])
             await live.journal.sync()

@@ -14,7 +14,7 @@ from zhin_host.errors import EventTooLarge, Unserializable
 from zhin_host.history import read_history, text_of
 from zhin_host.identity import like_of_authorization, like_of_call, like_of_question
 from zhin_host.ports import SessionLog
-from zhin_host.text import TRUNCATED_BYTES_MAX, SaidText
+from zhin_host.text import TRUNCATED_BYTES_MAX
 from zhin_host.tools import BadArguments, Tool
 
 _CALL_MARGIN_BYTES = 2_048  # what stands beside the arguments in input.requested
@@ -56,8 +56,6 @@ class Turn:
         self._actions = Actions(attempt)
         self._gate = Gate(attempt, self._actions, waiter)
         self._begins = 0 if state.turn is None else state.turn.root_index
-        self._said = SaidText("message", attempt.services.config.line_bytes_max)
-        self._said.add(attempt.replay.record.said)  # what earlier attempts said and what still counts
         self._finish_reason = "stop"
         self._usage: Mapping[str, Any] | None = None
         self._ends_session = False
@@ -72,12 +70,8 @@ class Turn:
         """
         attempt = self._attempt
         attempt.check()
-        if text:
-            text = attempt.fitting_text(ev.MESSAGE_APPENDED, text)
-            if attempt.replay.is_used_up:  # what was said before is not said again
-                self._said.add(text)
-                if attempt.say(text):
-                    await attempt.journal.flush()
+        if text and attempt.say(attempt.fitting_text(ev.MESSAGE_APPENDED, text)):
+            await attempt.journal.flush()
 
     async def think(self, text: str) -> None:
         """Append text to the reasoning (reasoning.appended); it is closed when anything but reasoning comes next.
@@ -85,11 +79,10 @@ class Turn:
         Raises:
             EventTooLarge: The text does not fit one event; give it in pieces.
         """
-        self._attempt.check()
-        if text:
-            await self._attempt.think(
-                {"reasoningDelta": self._attempt.fitting_text(ev.REASONING_APPENDED, text)}
-            )
+        attempt = self._attempt
+        attempt.check()
+        if text and attempt.think(attempt.fitting_text(ev.REASONING_APPENDED, text)):
+            await attempt.journal.flush()
 
     async def finish(self, reason: str = "stop", usage: Mapping[str, Any] | None = None) -> None:
         """Say how the answer ended ("stop", "length", …) and what it used; told when the turn completes.
@@ -98,9 +91,9 @@ class Turn:
             EventTooLarge, Unserializable: The usage does not fit a line, or has no JSON form.
         """
         self._attempt.check()
-        form = None if usage is None else ev.json_form(dict(usage))
+        reason, form = self._attempt.recorded(ev.json_form([reason, None if usage is None else dict(usage)]))
         self._attempt.check_size(ev.MESSAGE_COMPLETED, [reason, form], margin_bytes=TRUNCATED_BYTES_MAX)
-        self._finish_reason, self._usage = ev.text_form(reason), form
+        self._finish_reason, self._usage = reason, form
 
     async def end_session(self) -> None:
         """Complete the session with this turn: it then takes no further message."""
@@ -117,7 +110,7 @@ class Turn:
         self._attempt.check()
         if not ev.is_own_type(kind):
             raise ValueError(f"an own event type is x. and 1 to 64 of A-Z a-z 0-9 _ . -, not {kind!r:.80}")
-        form = ev.json_form(dict(data))
+        form = self._attempt.recorded(ev.json_form(dict(data)))
         self._attempt.check_size(kind, form)
         if self._attempt.replay.is_used_up:
             await self._attempt.append(ev.Draft(kind, form))
@@ -129,7 +122,7 @@ class Turn:
             EventTooLarge, Unserializable: It does not fit a line, or has no JSON form.
         """
         self._attempt.check()
-        data = {"turnId": self.turn_id, "state": ev.json_form(state)}
+        data = {"turnId": self.turn_id, "state": self._attempt.recorded(ev.json_form(state))}
         self._attempt.check_size(ev.CHECKPOINT_SAVED, data)
         self.state = data["state"]
         await self._attempt.commit(ev.Draft(ev.CHECKPOINT_SAVED, data))
@@ -167,7 +160,8 @@ class Turn:
         attempt, actions = self._attempt, self._actions
         attempt.check()
         try:
-            arguments = ev.json_form(named_arguments(fn, args, kwargs))
+            name = attempt.redactor.text(name)
+            arguments = attempt.recorded(ev.json_form(named_arguments(fn, args, kwargs)))
             attempt.check_size(ev.ACTIONS_REQUESTED, arguments, margin_bytes=_CALL_MARGIN_BYTES)
         except (Unserializable, EventTooLarge) as error:
             raise await actions.refuse(name, {}, _code_of(error), error) from error
@@ -188,7 +182,10 @@ class Turn:
         attempt, actions = self._attempt, self._actions
         attempt.check()
         try:
-            shown = tool.bind(args)
+            bound = tool.bind(args)
+            shown = attempt.recorded(bound)
+            if shown is not bound:  # it runs with what is shown and nothing else: does that still fit it?
+                shown = tool.bind(shown)
             attempt.check_size(ev.INPUT_REQUESTED, shown, margin_bytes=_CALL_MARGIN_BYTES)
         except (BadArguments, Unserializable, EventTooLarge) as error:
             raise await actions.refuse(tool.name, {}, _code_of(error), error) from error
@@ -207,7 +204,7 @@ class Turn:
             EventTooLarge, Unserializable: The detail does not fit a line, or has no JSON form.
         """
         self._attempt.check()
-        form = ev.json_form(detail)
+        prompt, form = self._attempt.recorded(ev.json_form([prompt, detail]))
         call_id = self._attempt.call_id(like_of_question("approve", prompt, form))
         answer = await self._gate.ask("approval", call_id, prompt, **({"args": form} if form else {}))
         return bool(answer["outcome"] == "approved")
@@ -220,7 +217,7 @@ class Turn:
             EventTooLarge, Unserializable: The options do not fit a line, or have no JSON form.
         """
         self._attempt.check()
-        form = ev.json_form(options)
+        prompt, form = self._attempt.recorded(ev.json_form([prompt, options]))
         call_id = self._attempt.call_id(like_of_question("ask", prompt, form))
         answer = await self._gate.ask(
             "question", call_id, prompt, **({} if form is None else {"options": form})
@@ -248,12 +245,6 @@ class Turn:
         """Who asks people."""
         return self._gate
 
-    def add_said(self, text: str) -> str:
-        """Count a text as said; its JSON form."""
-        text = self._attempt.fitting_text(ev.MESSAGE_APPENDED, text)
-        self._said.add(text)
-        return text
-
     @property
     def ends_session(self) -> bool:
         return self._ends_session
@@ -267,7 +258,7 @@ class Turn:
         beside: dict[str, Any] = {"finishReason": self._finish_reason}
         if self._usage is not None:
             beside["usage"] = self._usage
-        said = self._said.fields(beside_bytes=len(ev.json_bytes(beside)))
+        said = self._attempt.said.fields(beside_bytes=len(ev.json_bytes(beside)))
         return ev.Draft(ev.MESSAGE_COMPLETED, {**said, **beside})
 
 

@@ -23,6 +23,7 @@ from zhin_host.errors import (
 )
 from zhin_host.projector import projected_resume
 from zhin_host.record import Record
+from zhin_host.redaction import Redactor
 from zhin_host.replay import Diverged
 from zhin_host.session import LiveSession
 from zhin_host.state import OpenTurn, SessionState
@@ -172,19 +173,19 @@ class HttpTurnRunner:
         self._is_ended = True
         if self._patience is not None:
             self._patience.cancel()
-        thought, ended_by = self._attempt.completed_thought(), error
+        last_words, ended_by = self._attempt.last_words(), error
 
         def compose(state: SessionState) -> Sequence[ev.Draft]:
             ending = self._ending(state, ended_by)
             following = [] if ending[-1].type in ev.SESSION_ENDS else next_turn(state, self._agent)
-            return [*thought, *ending, *following]
+            return [*last_words, *ending, *following]
 
         try:
             try:
                 await self.live.journal.write_when_possible(compose)
             except EventRefused as refused:  # its last words fit no line: it ends all the same
                 _log.exception("turn %s of %s cannot end as it should", self.turn_id, self.live.session_id)
-                thought, ended_by = [], refused
+                last_words, ended_by = [], refused
                 await self.live.journal.write_when_possible(compose)
             self.has_ended = True
             await self.live.journal.sync_when_possible()
@@ -200,7 +201,7 @@ class HttpTurnRunner:
         if error is not None or self._turn is None:
             return [
                 *closing(state, with_calls=False),
-                _failed(self.turn_id, error or asyncio.CancelledError()),
+                _failed(self.turn_id, error or asyncio.CancelledError(), self._attempt.redactor),
             ]
         return [*closing(state), *_completed(self._turn, state)]
 
@@ -299,7 +300,7 @@ def _completed(turn: Turn, state: SessionState) -> list[ev.Draft]:
     return drafts
 
 
-def _failed(turn_id: str, error: BaseException) -> ev.Draft:
+def _failed(turn_id: str, error: BaseException, redactor: Redactor) -> ev.Draft:
     cause = _agent_error(error) or error
     match cause:
         case ActionFailed():
@@ -310,7 +311,7 @@ def _failed(turn_id: str, error: BaseException) -> ev.Draft:
             code = "REQUEST_EXPIRED"
         case _:
             code = "AGENT_FAILED"
-    form = error_form(code, cause)
+    form = error_form(code, cause, redactor)
     message = f"{form['type']}: {form['message']}" if "type" in form else str(form["message"])
     return failed(turn_id, code, message, cause.call_id if isinstance(cause, AgentError) else None)
 

@@ -143,8 +143,9 @@ async def test_an_event_is_encoded_once(data_dir: Path, encodes: Calls, dumps: C
         lines = host.hosting.live(session_id).state.next_index
         assert lines == chunks + 8
         # Beside the lines: what the client sent, looked at for whether it fits a line (the session's fields, then
-        # the message), and what stands beside the text in message.completed.
-        assert (encodes.take(), dumps.take()) == (3, lines + 3)
+        # the message), and what stands beside the text in message.completed. Once more message and metadata together,
+        # to look for keys in them.
+        assert (encodes.take(), dumps.take()) == (3, lines + 4)
         await host.follow_up(session_id)
         more = host.hosting.live(session_id).state.next_index - lines
         assert (encodes.take(), dumps.take()) == (2, more + 2)  # it has no session's fields

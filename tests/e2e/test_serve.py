@@ -510,3 +510,48 @@ def test_the_wheel_installed_alone_in_a_new_environment_serves(tmp_path: Path, d
         0,
         "Sessions audited: 1, with faults: none.",
     )
+
+
+# -- what is never written --------------------------------------------------------------------------------------
+
+KEYS_AGENT = '''
+KEY = "sk-" + "aB3dE6gH9" * 3
+
+def fetch(word):
+    return {"key": KEY, "word": word}
+
+async def agent(turn):
+    """Say a key character by character, and one's own word, and get both back from an action."""
+    for character in KEY:
+        await turn.say(character)
+    found = await turn.run("fetch", fetch, turn.message)
+    await turn.say(f" {found}")
+'''
+
+
+def test_keys_stand_in_no_file_whatever_kills_the_host(tmp_path: Path, data_dir: Path) -> None:
+    (tmp_path / "my_agent.py").write_text(KEYS_AGENT)
+    key = "sk-" + "aB3dE6gH9" * 3
+    arguments = ("--agent", "my_agent:agent", "--data-dir", data_dir)
+    with Host(tmp_path, *arguments, "--redact", "hunter[0-9]", "--redact", r"(?i)PIN:\d{4}") as host:
+        session = host.say(f"hunter2 pin:1234 {key}")["sessionId"]
+        said = spoken(host.events(session))
+        assert said == "[redacted] {'key': '[redacted]', 'word': '[redacted] [redacted] [redacted]'}"
+        host.kill()
+    with Host(tmp_path, *arguments, ZHIN_REDACT="hunter[0-9]\n(?i)PIN:\\d{4}") as host:
+        assert spoken(host.events(session)) == said
+        assert spoken(host.events(host.say("hunter2 PIN:1234")["sessionId"])).endswith(
+            "'[redacted] [redacted]'}"
+        )
+        host.stop()
+    for path in data_dir.iterdir():
+        written = path.read_bytes() if path.is_file() else b""
+        assert [word for word in (key[6:].encode(), b"hunter2", b":1234") if word in written] == [], path
+    with Host(tmp_path, "--memory", "--agent", "my_agent:agent", "--redact", "off") as host:
+        assert key in spoken(host.events(host.say("x")["sessionId"]))
+
+
+def test_a_pattern_that_is_none_stops_the_start(tmp_path: Path) -> None:
+    refused = run("serve", "--memory", "--port", "0", "--redact", "fine", "--redact", "(", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "Pattern 2 of redact is no regular expression" in refused.stderr

@@ -11,6 +11,7 @@ from zhin_host import ActionFailed, RequestExpired, ToolDenied, Turn, current_ac
 from zhin_host.actions import Retry
 
 Agent = Callable[[Turn], Awaitable[None]] | Any
+SECRET = "sk-" + "aB3dE6gH9" * 3
 LEDGER: Counter[str] = Counter()  # callId -> how often its function ran to its end
 KEYS: dict[str, set[str]] = {}  # callId -> the idempotency keys it was given
 
@@ -154,6 +155,38 @@ async def trying(turn: Turn) -> None:
     await turn.say(await turn.run("flaky", flaky, retry=Retry(attempts=10, delay_s=0)))
 
 
+async def keeps(text: str) -> dict[str, Any]:
+    _ran()
+    return {"kept": [text, SECRET], SECRET: text}
+
+
+async def leaky(turn: Turn) -> None:
+    """Says a key in pieces, one of them before an action, and has it in everything that it calls and gets back."""
+    if turn.state is None:
+        await _leak(turn)
+        await turn.checkpoint({"key": SECRET})
+    await turn.say(f" {turn.state} {SECRET[:7]}")
+    await turn.finish(SECRET, {"key": SECRET})
+
+
+async def _leak(turn: Turn) -> None:
+    await turn.think(f"The key is {SECRET[:9]}")
+    await turn.think(f"{SECRET[9:]}. ")
+    await turn.say(f"It is {SECRET[:1]}")
+    await turn.say(SECRET[1:11])
+    await turn.say(f"{SECRET[11:]}, or {SECRET[:10]}")
+    found = await turn.run(f"keep {SECRET}", keeps, f"my {SECRET}")
+    await turn.say(f"{SECRET[10:]}. Kept {found}. ")
+    await turn.say(f"{await turn.call_tool(publish, page=f'a {SECRET} b')} {SECRET}")
+    await turn.say(f"{await turn.approve(f'Use {SECRET}?', why={SECRET: SECRET})}")
+    await turn.say(f"{await turn.ask(SECRET, [SECRET, 'red'])}")
+    try:
+        await turn.run("breaks", breaks, SECRET)
+    except ActionFailed as error:
+        await turn.say(f" {error}")
+    await turn.emit("x.key", {SECRET: SECRET})
+
+
 AGENTS: dict[str, Agent] = {
     agent.__name__: agent
     for agent in (
@@ -168,6 +201,7 @@ AGENTS: dict[str, Agent] = {
         checkpointing,
         paying,
         trying,
+        leaky,
     )
 }
 BESIDE = {"gathering", "side_by_side"}  # text beside other actions may be repeated or missing

@@ -87,6 +87,10 @@ def counted_text(events: list[dict[str, Any]]) -> str:
     return "".join(delta for _, delta in said)
 
 
+def files_below(directory: Path) -> list[Path]:
+    return [path for path in directory.glob("**/*") if path.is_file()]
+
+
 def faults_below(directory: Path) -> list[str]:
     """What the audit, and the referee if there is one, find wrong in every directory below this one."""
     faults = [

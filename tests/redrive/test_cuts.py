@@ -7,8 +7,16 @@ from typing import Any
 
 import pytest
 
-from tests.redrive.agents import AGENTS, BESIDE, KEYS, LEDGER
-from tests.redrive.drive import NOBODY, counted_text, events_of, faults_below, host_of, until_rest
+from tests.redrive.agents import AGENTS, BESIDE, KEYS, LEDGER, SECRET
+from tests.redrive.drive import (
+    NOBODY,
+    counted_text,
+    events_of,
+    faults_below,
+    files_below,
+    host_of,
+    until_rest,
+)
 from zhin_host.errors import SessionNotFound
 
 
@@ -83,3 +91,4 @@ async def test_a_turn_cut_down_anywhere_ends_as_an_undisturbed_one(name: str, tm
             assert [keys for keys in KEYS.values() if len(keys) > 1] == [], where
         offset += len(line)
     assert faults_below(tmp_path) == []
+    assert [path for path in files_below(tmp_path) if SECRET[10:].encode() in path.read_bytes()] == []

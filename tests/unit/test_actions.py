@@ -19,6 +19,9 @@ from zhin_host import ActionFailed, ToolDenied, Turn, current_action, tool
 from zhin_host import events as ev
 from zhin_host.actions import Retry, error_form, named_arguments
 from zhin_host.identity import Identities, like_of
+from zhin_host.redaction import redactor_of
+
+NOTHING = redactor_of(("off",))
 
 Work = Callable[[Turn], Any]
 
@@ -65,18 +68,18 @@ def test_arguments_are_recorded_by_name_and_where_there_is_none_by_place() -> No
 
 
 def test_an_error_is_told_with_its_code_its_type_and_its_message() -> None:
-    assert error_form("ACTION_FAILED", ValueError("no")) == {
+    assert error_form("ACTION_FAILED", ValueError("no"), NOTHING) == {
         "code": "ACTION_FAILED",
         "type": "ValueError",
         "message": "no",
     }
-    assert error_form("X", KeyError())["message"] == "KeyError"
-    assert error_form("TOOL_DENIED", ToolDenied("a person refused")) == {
+    assert error_form("X", KeyError(), NOTHING)["message"] == "KeyError"
+    assert error_form("TOOL_DENIED", ToolDenied("a person refused"), NOTHING) == {
         "code": "TOOL_DENIED",
         "message": "a person refused",
     }
-    assert error_form("X", ValueError("\ud800" + "x" * 5000))["message"] == "\ufffd" + "x" * 1999
-    assert error_form("X", ValueError("\x00" * 5000))["message"] == "\x00" * 400
+    assert error_form("X", ValueError("\ud800" + "x" * 5000), NOTHING)["message"] == "\ufffd" + "x" * 1999
+    assert error_form("X", ValueError("\x00" * 5000), NOTHING)["message"] == "\x00" * 400
 
 
 class Unprintable(Exception):
@@ -85,7 +88,11 @@ class Unprintable(Exception):
 
 
 def test_an_error_that_cannot_be_printed_is_told_all_the_same() -> None:
-    assert error_form("X", Unprintable()) == {"code": "X", "type": "Unprintable", "message": "Unprintable"}
+    assert error_form("X", Unprintable(), NOTHING) == {
+        "code": "X",
+        "type": "Unprintable",
+        "message": "Unprintable",
+    }
 
 
 async def test_outside_an_action_there_is_no_current_one() -> None:

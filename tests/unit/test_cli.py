@@ -391,7 +391,7 @@ def test_serve_takes_every_setting_as_a_flag(invoke: Invoke) -> None:
     for setting in SETTINGS:
         assert f"{setting.flag} " in told
         assert setting.environment in told
-        assert f"default {setting.default};" in told
+        assert f"default {setting.default_text};" in told
 
 
 @pytest.mark.parametrize("name", ["WEB_CONCURRENCY", "UVICORN_WORKERS"])

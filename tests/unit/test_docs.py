@@ -96,7 +96,7 @@ def failures_table() -> str:
 
 def settings_table() -> str:
     rows = (
-        (f"`{row.flag}`", f"`{row.environment}`", row.default, row.unit, row.help.replace("|", "\\|"))
+        (f"`{row.flag}`", f"`{row.environment}`", row.default_text, row.unit, row.help.replace("|", "\\|"))
         for row in SETTINGS
     )
     return table("flag | environment | default | unit | what it is", rows)

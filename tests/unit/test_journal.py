@@ -27,7 +27,7 @@ from zhin_host.errors import (
     StorageUnavailable,
     Unserializable,
 )
-from zhin_host.journal import SessionJournal
+from zhin_host.journal import _FOREIGN, SessionJournal
 from zhin_host.state import SessionState, new_state
 
 TURN = "turn_1"
@@ -588,3 +588,29 @@ async def test_one_caller_who_leaves_takes_the_publishing_of_others_not_along() 
     bench.log.let_go()
     await turns_of_the_loop()
     assert bench.shown == 4
+
+
+# -- redaction -------------------------------------------------------------------------------------------------
+
+STRUCTURAL = {  # what the host alone says, and deltas, which are redacted where they are said
+    ev.SESSION_WAITING,
+    ev.TURN_STARTED,
+    ev.TURN_CANCELLING,
+    ev.TURN_CANCELLED,
+    ev.STEP_STARTED,
+    ev.STEP_COMPLETED,
+    ev.STEP_INTERRUPTED,
+    ev.STEP_RESUMED,
+    ev.MESSAGE_APPENDED,
+    ev.REASONING_APPENDED,
+    ev.REASONING_COMPLETED,
+    ev.AUTHORIZATION_REQUIRED,  # names, and a link that a person must open
+}
+
+
+def test_of_every_event_it_is_said_what_in_it_may_hold_a_key() -> None:
+    assert _FOREIGN.keys() | STRUCTURAL == ev.VOCABULARY.keys()
+    assert not _FOREIGN.keys() & STRUCTURAL
+    for kind, fields in _FOREIGN.items():
+        known = {name.rstrip("?") for name in ev.VOCABULARY[kind].split()}
+        assert set(fields) <= known | {"message"}, kind

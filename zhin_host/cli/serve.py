@@ -42,8 +42,11 @@ def _setting_options(command: Command) -> Command:
 
 def _setting_option(setting: Setting) -> Callable[[Command], Command]:
     kind: Any = click.Choice(setting.choices) if setting.choices else type(setting.default)
-    more = f"[{setting.unit}; default {setting.default}; {setting.environment}]"
-    return click.option(setting.flag, setting.name, type=kind, help=f"{setting.help} {more}")
+    more = f"[{setting.unit}; default {setting.default_text}; {setting.environment}]"
+    help_text = f"{setting.help} {more}"
+    if setting.is_list:
+        return click.option(setting.flag, setting.name, multiple=True, metavar="PATTERN", help=help_text)
+    return click.option(setting.flag, setting.name, type=kind, help=help_text)
 
 
 @click.command()
