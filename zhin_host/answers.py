@@ -176,7 +176,7 @@ class Answers:
             except StorageUnavailable as error:
                 _log.warning("a request of session %s could not expire: %s", session_id, error)
                 again_ms = self._services.clock.now_ms() + _EXPIRE_AGAIN_MS
-                self._sessions.look_again(session_id, again_ms)
+                self._sessions.deadlines.add(session_id, again_ms)
 
     async def _expire(self, live: LiveSession, request_id: str) -> None:
         kind = live.state.pending[request_id].kind

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from zhin_host.attempt import Services
 from zhin_host.clock import SessionId
+from zhin_host.deadlines import Deadlines
 from zhin_host.driver import TurnDriver
 from zhin_host.errors import EventRefused, RequestError, SessionNotFound, ShuttingDown, StorageUnavailable
 from zhin_host.index import SessionIndex
@@ -44,6 +44,7 @@ class LiveSessions:
 
     Attributes:
         index: The ids of every session there is.
+        deadlines: When requests of those out of memory expire.
     """
 
     def __init__(self, persistence: SessionPersistence, services: Services, driver: TurnDriver) -> None:
@@ -57,9 +58,7 @@ class LiveSessions:
         self._marks: dict[SessionId, str] = {}  # what the last host left, until the session is read back
         self._unsorted: set[SessionId] = set()  # interrupted, and not yet recovered
         self._bad: set[SessionId] = set()  # could not be recovered; tried again now and then
-        self._expiries: list[
-            tuple[int, SessionId]
-        ] = []  # a heap: when a request of a session out of memory expires
+        self.deadlines = Deadlines()
         self._to_unmark: set[SessionId] = set()
         self._is_stopping = False
 
@@ -87,8 +86,8 @@ class LiveSessions:
                 self._to_unmark.add(session_id)
             elif until_ms is None:
                 self._unsorted.add(session_id)
-            elif until_ms:
-                heapq.heappush(self._expiries, (until_ms, session_id))
+            else:
+                self.deadlines.add(session_id, until_ms)
 
     async def recover(self) -> None:
         """Sort every session that a crash or a stop interrupted. A bad one is logged and keeps nobody waiting."""
@@ -332,21 +331,12 @@ class LiveSessions:
         await self.persistence.mark(live.session_id, f"{MARK_PARKED} {until_ms}")
         live.is_marked = False  # it does not say running any more
         self._marks[live.session_id] = f"{MARK_PARKED} {until_ms}"
-        if until_ms:
-            heapq.heappush(self._expiries, (until_ms, live.session_id))
+        self.deadlines.add(live.session_id, until_ms)
 
     def due(self, now_ms: int) -> list[SessionId]:
         """Sessions, in memory or not, that have a request whose time is over."""
         due = [live.session_id for live in self._live.values() if live.state.pending and live.expired(now_ms)]
-        while self._expiries and self._expiries[0][0] <= now_ms:
-            _, session_id = heapq.heappop(self._expiries)
-            if session_id not in self._live:
-                due.append(session_id)
-        return due
-
-    def look_again(self, session_id: SessionId, at_ms: int) -> None:
-        """Have `due` name a session out of memory again at that time."""
-        heapq.heappush(self._expiries, (at_ms, session_id))
+        return due + [one for one in self.deadlines.take_due(now_ms) if one not in self._live]
 
     async def delete(self, live: LiveSession) -> None:
         """Remove every byte of a session and end its streams. Its lock is held.

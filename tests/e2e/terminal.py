@@ -62,6 +62,15 @@ class Terminal:
         """Press keys."""
         os.write(self._screen, keys.encode())
 
+    def interrupt_at_prompt(self) -> None:
+        """Press Ctrl-C once it waits for keys: what comes before that, readline sees with the next key only."""
+        facts = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/stat")
+        asleep, ends_s = 0, time.monotonic() + DEADLINE_S
+        while facts.exists() and asleep < 3 and time.monotonic() < ends_s:
+            asleep = asleep + 1 if facts.read_text().rpartition(")")[2].split()[0] == "S" else 0
+            self._read(0.02)
+        self.press(CTRL_C)
+
     def type(self, line: str) -> None:
         """Type a line and press Enter."""
         self.press(line + "\n")

@@ -90,7 +90,7 @@ def test_a_conversation_streams_and_says_how_to_go_on(folder: Path, host: Host) 
         person.type("again")
         person.expect("You said again")
         person.expect("> ")
-        person.press(CTRL_C)
+        person.interrupt_at_prompt()
         assert person.end() == 0
     assert types(host.events(session_id)).count("turn.started") == 2
 
@@ -134,14 +134,14 @@ def test_ctrl_c_cancels_the_turn_and_returns_to_the_prompt(folder: Path, host: H
         person.expect("The turn was cancelled.\n")
         person.expect("> ")
         person.type("publish home")
-        person.expect("allow? y/n")
-        person.press(CTRL_C)
+        person.expect("then a comment if you like> ")
+        person.interrupt_at_prompt()
         person.expect("The turn was cancelled.\n")
         person.expect("> ")
         person.type("hello")
         person.expect("You said hello")
         person.expect("> ")
-        person.press(CTRL_C)
+        person.interrupt_at_prompt()
         assert person.end() == 0
     assert types(host.events(session_in(person.text))).count("turn.cancelled") == 2
 
@@ -158,8 +158,8 @@ def test_two_requests_are_asked_one_after_the_other_and_cancelled_together(folde
         person.type("y")
         person.expect("/one and /two\n> ")
         person.type("both")
-        person.expect("allow? y/n")
-        person.press(CTRL_C)
+        person.expect("then a comment if you like> ")
+        person.interrupt_at_prompt()
         assert "allow? y/n" not in person.expect("The turn was cancelled.\n")
         person.expect("> ")
 

@@ -343,19 +343,19 @@ def test_the_deltas_and_the_message_are_the_redacted_text_however_it_is_cut(
 async def test_text_that_grows_by_what_was_held_still_fits_its_lines() -> None:
     async def agent(turn: Turn) -> None:
         await turn.say(f"sk-{'x' * 200}")
-        await turn.say(" " + "\x00" * 620 + "y" * 115)
+        await turn.say(" " + "\x00" * 1302 + "y" * 119)
         await turn.think(f"sk-{'x' * 12}")
-        await turn.think(" " + "\x00" * 638)
+        await turn.think(" " + "\x00" * 1320)
 
-    async with hosting(agent, line_bytes_max=4096) as host:
+    async with hosting(agent, line_bytes_max=8192) as host:
         events = await host.run()
     said = "".join(event.data["messageDelta"] for event in events if event.type == "message.appended")
-    assert said == f"{MARK} " + "\x00" * 620 + "y" * 115
+    assert said == f"{MARK} " + "\x00" * 1302 + "y" * 119
     thought = "".join(event.data["reasoningDelta"] for event in events if event.type == "reasoning.appended")
-    assert thought == f"sk-{'x' * 12} " + "\x00" * 638
+    assert thought == f"sk-{'x' * 12} " + "\x00" * 1320
 
 
 async def test_a_message_that_grows_over_the_line_is_refused_as_too_large(data_dir: Path) -> None:
-    async with serving(data_dir, redact=["a"], line_bytes_max=4096) as live:
+    async with serving(data_dir, redact=["a"], line_bytes_max=8192) as live:
         response = await live.client.post("/session", json={"message": "a " * 1000})
         live.refused(response, 413, "BODY_TOO_LARGE")
