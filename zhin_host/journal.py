@@ -43,6 +43,7 @@ _FOREIGN: Final = {  # type -> its fields that hold what clients, agents and too
     ev.CHECKPOINT_SAVED: ("state",),
 }
 _GATHER_S: Final = 0.001
+_READERS_A_GATHER: Final = 16  # as many take about as long to send to
 _RETRY_FIRST_S: Final = 0.05
 _RETRY_MOST_S: Final = 1.0
 _BOUNDARIES: Final = frozenset({ev.SESSION_WAITING}) | ev.SESSION_ENDS
@@ -126,8 +127,8 @@ class SessionJournal:
     def queue(self, kind: str, data: Mapping[str, Any]) -> bool:
         """Add an event to what the next write takes along.
 
-        That is after this iteration of the loop or, where the last write was under a millisecond ago, a millisecond
-        later.
+        That is after this iteration of the loop or, where the last write was under a millisecond ago (more with many
+        readers), so much later.
 
         Returns:
             Whether the caller must await `flush` before it queues more: the batch is full or storage has failed.
@@ -138,10 +139,11 @@ class SessionJournal:
         if not self._is_flush_planned:
             self._is_flush_planned = True
             loop = asyncio.get_running_loop()
-            if self._clock.monotonic_s() - self._written_at_s >= _GATHER_S:
+            gather_s = _GATHER_S * (1 + self.feed.readers // _READERS_A_GATHER)
+            if self._clock.monotonic_s() - self._written_at_s >= gather_s:
                 loop.call_soon(self._flush_soon)
-            else:  # words come fast: a write for each would cost more than the words
-                loop.call_later(_GATHER_S, self._flush_soon)
+            else:  # words come fast: a write, and a send to each reader, for each would cost more than the words
+                loop.call_later(gather_s, self._flush_soon)
         return False
 
     async def flush(self) -> None:

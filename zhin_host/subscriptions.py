@@ -62,6 +62,11 @@ class Feed:
         self._readers: set[Subscription] = set()
 
     @property
+    def readers(self) -> int:
+        """How many there are."""
+        return len(self._readers)
+
+    @property
     def has_readers(self) -> bool:
         return bool(self._readers)
 

@@ -163,6 +163,17 @@ async def test_words_that_wait_for_each_other_are_written_when_the_time_is_over(
     assert len(bench.log.batches) == 1
 
 
+async def test_with_many_readers_words_wait_longer_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    loop = asyncio.get_running_loop()
+    delays_s: list[float] = []
+    monkeypatch.setattr(journal, "_GATHER_S", 3_600)
+    monkeypatch.setattr(type(bench.journal.feed), "readers", 50)
+    monkeypatch.setattr(loop, "call_later", lambda delay_s, _then: delays_s.append(delay_s))
+    bench.say("one")
+    assert delays_s == [4 * 3_600]
+
+
 async def test_a_full_batch_tells_its_writer_to_flush_first() -> None:
     bench = Bench(batch_events_max=3)
     assert [bench.say(), bench.say(), bench.say(), bench.say()] == [False, False, True, True]
