@@ -474,6 +474,34 @@ async def test_a_log_closed_during_a_sync_keeps_its_descriptor_until_the_end(
         log.read(0, 1)
 
 
+async def test_who_waits_for_the_next_sync_gets_it_though_the_log_is_closed_meanwhile(
+    data_dir: Path, builder: LogBuilder, crew_of: CrewOf
+) -> None:
+    class Slow(FaultyFileSystem):
+        started = threading.Event()
+        go = threading.Event()
+
+        def datasync(self, fd: int) -> None:
+            self.started.set()
+            self.go.wait(30)
+            super().datasync(fd)
+
+    fs = Slow()
+    log = SessionEventLog.create(SESSION, path_of(data_dir), fs=fs, crew=crew_of(fs))
+    log.append(builder.batches[0], expected_bytes=0)
+    first = asyncio.ensure_future(log.sync())
+    await asyncio.to_thread(fs.started.wait, 30)
+    for batch in builder.batches[1:]:
+        log.append(batch, expected_bytes=log.size_bytes)
+    second = asyncio.ensure_future(log.sync())
+    await asyncio.sleep(0)
+    log.close()  # as a session is, that is deleted while its turn's end is on the way to the disk
+    fs.go.set()
+    await asyncio.gather(first, second)
+    assert fs.calls.count("datasync") == 2
+    assert fs.calls[-1] == "close"
+
+
 async def test_a_cancelled_wait_leaves_the_sync_to_others(
     data_dir: Path, builder: LogBuilder, crew_of: CrewOf
 ) -> None:

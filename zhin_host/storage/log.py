@@ -178,11 +178,15 @@ class SessionEventLog:
         if self._crew is None or self._synced.size_bytes == self._end.size_bytes:
             return
         self._check_open()
-        await self._shared_sync()
+        self._file.enter()  # for as long as this caller waits: the log may be closed before its run begins
+        try:
+            await self._shared_sync()
+        finally:
+            self._file.leave()
 
     def _begin_sync(self) -> Coroutine[Any, Any, None]:
-        """Take the descriptor at once: the log may be closed before the task's first step."""
-        return self._sync_now(self._file.enter())
+        """The run holds the descriptor for itself: all its callers may be cancelled."""
+        return self._sync_now(self._file.share())
 
     async def _sync_now(self, fd: int) -> None:
         """One at a time: after a failed sync the next one's success proves nothing, so the bytes are written again."""
