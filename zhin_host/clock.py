@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 import time
 from typing import Final, NewType, Protocol
@@ -10,6 +11,9 @@ from typing import Final, NewType, Protocol
 SessionId = NewType("SessionId", str)
 """`ses_` and a lower-case ULID: 26 characters of Crockford's base 32, the first ten of them the time in ms."""
 
+ULID_PATTERN: Final = "[0-9a-hjkmnp-tv-z]{26}"
+SESSION_ID_PATTERN: Final = f"ses_{ULID_PATTERN}"
+_SESSION_ID: Final = re.compile(SESSION_ID_PATTERN)
 _CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"  # https://github.com/ulid/spec, lower case
 _PAIRS: Final = [first + second for first in _CROCKFORD for second in _CROCKFORD]
 
@@ -71,6 +75,11 @@ def _number(ulid: str) -> int:
     for character in ulid:
         number = number * 32 + _CROCKFORD.index(character)
     return number
+
+
+def is_session_id(text: str) -> bool:
+    """Whether the text has the shape of a sessionId (contract section 3): nothing else reaches the store."""
+    return _SESSION_ID.fullmatch(text) is not None
 
 
 def new_turn_id(clock: Clock) -> str:

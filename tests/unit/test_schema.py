@@ -10,6 +10,7 @@ import orjson
 import pytest
 from starlette.types import Message
 
+from zhin_host.clock import is_session_id
 from zhin_host.config import Config
 from zhin_host.errors import BadRequest, BodyTimeout, BodyTooLarge, RequestError, UnsupportedMediaType
 from zhin_host.http import schema
@@ -272,8 +273,8 @@ def test_any_json_answers_a_question(response: Any) -> None:
     ],
 )
 def test_what_is_no_session_id_is_told_from_one(text: str) -> None:
-    assert not schema.is_session_id(text)
-    assert schema.is_session_id("ses_01jdq3v2k0000000000000000a")
+    assert not is_session_id(text)
+    assert is_session_id("ses_01jdq3v2k0000000000000000a")
 
 
 def test_every_refusal_is_a_request_error_with_a_status() -> None:

@@ -10,7 +10,7 @@ import orjson
 
 from zhin_host.cli import remote as hosts
 from zhin_host.cli.remote import Remote
-from zhin_host.storage.names import is_session_id
+from zhin_host.clock import is_session_id
 
 _CODES: Final = (
     "Exit codes: 0 done, or answered so before; 1 not open, or not reached; 3 answered otherwise before."

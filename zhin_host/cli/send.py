@@ -9,7 +9,7 @@ import click
 
 from zhin_host.cli import remote as hosts
 from zhin_host.cli.remote import Remote
-from zhin_host.storage.names import is_session_id
+from zhin_host.clock import is_session_id
 
 _BUSY: Final = ("reject", "queue", "interrupt")
 

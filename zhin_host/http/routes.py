@@ -9,6 +9,7 @@ import orjson
 from starlette.types import ASGIApp, Receive, Scope
 
 from zhin_host.answers import Answered
+from zhin_host.clock import is_session_id
 from zhin_host.config import Config
 from zhin_host.errors import AuthorizationRequestNotFound, BadRequest, RequestError, SessionNotFound
 from zhin_host.events import digest
@@ -44,7 +45,7 @@ class Call:
         self.who: Principal | None = None
         self.session_id = "-"
         in_path = scope["path_params"].get("session_id")
-        if in_path is not None and schema.is_session_id(in_path):
+        if in_path is not None and is_session_id(in_path):
             self.session_id = scope[SESSION_ID] = in_path
 
     def known_session(self) -> str:
@@ -163,7 +164,7 @@ class Routes:
         """POST /resume."""
         given = schema.relayed_of(await self._body(call))
         who = await self._who(call)
-        if not schema.is_session_id(given.session_id):
+        if not is_session_id(given.session_id):
             raise SessionNotFound(given.session_id)
         call.session_id = call.scope[SESSION_ID] = given.session_id
         answered = await self._store.answer_relayed(who, given.session_id, given.request_id, given.response)
@@ -174,7 +175,7 @@ class Routes:
         given = schema.authorization_of(await self._body(call))
         who = await self._who(call)
         request_id = call.scope["path_params"]["request_id"]
-        if given.session_id is not None and not schema.is_session_id(given.session_id):
+        if given.session_id is not None and not is_session_id(given.session_id):
             raise SessionNotFound(given.session_id)
         if not schema.is_request_id(request_id):
             raise AuthorizationRequestNotFound(request_id)
@@ -233,7 +234,7 @@ class Routes:
         if not (limit.isascii() and limit.isdigit() and len(limit) <= 3 and 1 <= int(limit) <= _LIMIT_MAX):  # noqa: PLR2004
             raise BadRequest(f"limit is a whole number from 1 to {_LIMIT_MAX}, not {limit!r:.40}.")
         before = query.get("before")
-        if before is not None and not schema.is_session_id(before):
+        if before is not None and not is_session_id(before):
             raise BadRequest(f"before is a sessionId, not {before!r:.80}.")
         page = await self._store.page(await self._who(call), status, int(limit), before)
         fields: dict[str, Any] = {"ok": True, "sessions": page.sessions}

@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn, get_args
 import orjson
 from starlette.types import Receive
 
+from zhin_host.clock import ULID_PATTERN
 from zhin_host.config import Config
 from zhin_host.errors import BadRequest, BodyTimeout, BodyTooLarge, UnsupportedMediaType
 from zhin_host.intake import Message, OnBusy
@@ -27,14 +28,7 @@ _INTEGER_MIN: Final = -(2**63)
 _INTEGER_MAX: Final = 2**64 - 1
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")  # the shortest integer beyond 64 bits has 19 digits
 _KEY = re.compile(rb"[!-~]{1,255}")
-_ULID = "[0-9a-hjkmnp-tv-z]{26}"
-_SESSION_ID = re.compile(f"ses_{_ULID}")
-_REQUEST_ID = re.compile(f"req_{_ULID}_{_ULID}")
-
-
-def is_session_id(text: str) -> bool:
-    """Whether the text has the shape of a sessionId (contract section 3): nothing else reaches the store."""
-    return _SESSION_ID.fullmatch(text) is not None
+_REQUEST_ID = re.compile(f"req_{ULID_PATTERN}_{ULID_PATTERN}")
 
 
 def is_request_id(text: str) -> bool:

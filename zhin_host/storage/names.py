@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from zhin_host.clock import SessionId
+from zhin_host.clock import SESSION_ID_PATTERN, SessionId, is_session_id
 from zhin_host.errors import SessionNotFound
 
 LOG: Final = ".ndjson"
@@ -14,11 +14,10 @@ SNAPSHOT: Final = ".json"
 MARK: Final = ".open"
 TORN: Final = ".torn"
 
-_SESSION: Final = r"ses_[0-9a-hjkmnp-tv-z]{26}"  # `ses_` and a lower-case ULID (contract section 3)
-_SESSION_ID: Final = re.compile(_SESSION)
-_FILE: Final = re.compile(rf"({_SESSION})(\.ndjson|\.json|\.open|\.torn)")
+_FILE: Final = re.compile(rf"({SESSION_ID_PATTERN})(\.ndjson|\.json|\.open|\.torn)")
 _KINDS: Final = {
-    suffix: re.compile(rf"\0({_SESSION}){re.escape(suffix)}(?=\0)") for suffix in (LOG, SNAPSHOT, MARK, TORN)
+    suffix: re.compile(rf"\0({SESSION_ID_PATTERN}){re.escape(suffix)}(?=\0)")
+    for suffix in (LOG, SNAPSHOT, MARK, TORN)
 }
 _OTHER: Final = re.compile(
     r"\.lock|\.holder|\.tmp-[A-Za-z0-9_-]+|repair-\d{8}T\d{6}Z"
@@ -31,7 +30,7 @@ def checked(session_id: str) -> str:
     Raises:
         SessionNotFound: It is no session's id; the disk was not asked.
     """
-    if _SESSION_ID.fullmatch(session_id) is None:
+    if not is_session_id(session_id):
         raise SessionNotFound(session_id)
     return session_id
 
@@ -45,8 +44,3 @@ def sessions_of(names: Iterable[str], *suffixes: str) -> list[set[SessionId]]:
 def is_ours(name: str) -> bool:
     """Whether a host, or a repair, makes files of this name."""
     return _FILE.fullmatch(name) is not None or _OTHER.fullmatch(name) is not None
-
-
-def is_session_id(text: str) -> bool:
-    """Whether it has the shape of a session's id."""
-    return _SESSION_ID.fullmatch(text) is not None
