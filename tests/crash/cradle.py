@@ -77,8 +77,11 @@ class Cradle:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _CHLD)
 
     def _reap(self, _signal: int, _frame: FrameType | None) -> None:
-        while self._numbers:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return  # none is left: this handler may be interrupted by itself, so no count of ours tells
             if pid == 0:
                 return
             _say("ended", self._numbers.pop(pid), os.waitstatus_to_exitcode(status))

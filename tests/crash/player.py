@@ -76,9 +76,10 @@ class Player:
         agent: Which agent the session is of.
         name: Makes its Idempotency-Keys its own.
         forgets: What a reader saw may be gone with the power.
-        may_be_lost: The session, or its middle, may be too, which raises Lost.
+        may_be_lost: As the attribute.
 
     Attributes:
+        may_be_lost: The power is cut: the session, or its middle, may be gone, which raises Lost.
         answers: Prompt -> what a person says; every other approval is granted, every question answered "red".
         says_again: A turn that ended with the host is sent again.
         thinks_s: How long a person takes before each answer.
@@ -96,7 +97,7 @@ class Player:
         self.says_again = False
         self.thinks_s: Callable[[], float] = lambda: 0.0
         self._forgets = forgets
-        self._may_be_lost = may_be_lost
+        self.may_be_lost = may_be_lost
         self._token = ""
         self._turn_id = ""
         self._message = ""
@@ -221,7 +222,7 @@ class Player:
     async def view(self) -> dict[str, Any]:
         """GET the session, as of now."""
         view = self._ok(await self.house.request("GET", f"/session/{self.session_id}"))
-        if self._may_be_lost and "brokenAt" in view:
+        if self.may_be_lost and "brokenAt" in view:
             raise Lost(503, {"error": "STORAGE_UNAVAILABLE", "index": view["brokenAt"]})
         return view
 
@@ -244,7 +245,7 @@ class Player:
 
     def _ok(self, response: httpx.Response) -> dict[str, Any]:
         answer: dict[str, Any] = response.json()
-        if self._may_be_lost and response.status_code in (404, 503):
+        if self.may_be_lost and response.status_code in (404, 503):
             raise Lost(response.status_code, answer)
         if response.status_code != httpx.codes.OK:
             request = response.request
@@ -274,7 +275,7 @@ class Player:
         else:
             path, body = f"/session/{self.session_id}/input", {**answer, "requestId": request["requestId"]}
         response = await self.house.request("POST", path, json=body)
-        is_over = self.says_again or self._may_be_lost or self._cancels
+        is_over = self.says_again or self.may_be_lost or self._cancels
         if response.status_code == httpx.codes.NOT_FOUND and (is_over or self.house.deaths > deaths):
             return  # closed with its host, lost with the power, or being cancelled: the view will tell
         self._ok(response)
@@ -361,7 +362,7 @@ class Player:
             return False, False
         if self._forgets:
             self.memory.streams.clear()
-        if self._may_be_lost:
+        if self.may_be_lost:
             self.memory.recorded.clear()
         events = whole_events(self.log)
         size = ledger.size_of(self.ledger)

@@ -149,6 +149,7 @@ def _judge_work(player: Player, events: list[dict[str, Any]]) -> None:
     retried = {event["data"]["callId"] for event in events if event["type"] == "action.retrying"}
     keys: defaultdict[str, set[str]] = defaultdict(set)
     begun: Counter[tuple[str, int]] = Counter()
+    raised: Counter[tuple[str, int]] = Counter()
     for entry in entries:
         keys[entry.call_id].add(entry.key)
         if entry.what == "begun":
@@ -156,13 +157,18 @@ def _judge_work(player: Player, events: list[dict[str, Any]]) -> None:
             recorded_at = player.memory.recorded.get(entry.call_id)
             if recorded_at is not None and entry.at >= recorded_at and entry.call_id not in tried_again:
                 player.fault(f"{entry.call_id} ran again although a host had died with its result in the log")
+        raised[entry.call_id, entry.life] += entry.what == "raised"
     player.house.faults += [
         f"{player.name}: {call_id} was given {len(given)} idempotency keys"
         for call_id, given in keys.items()
         if len(given) > 1
     ]
     for (call_id, life), count in begun.items():
-        if count > 1 and call_id not in tried_again | retried:
+        is_retry = call_id in tried_again | retried or (
+            player.may_be_lost
+            and raised[call_id, life] >= count - 1  # its action.retrying went with the power
+        )
+        if count > 1 and not is_retry:
             player.fault(f"{call_id} began {count} times in one process ({life})")
     finished = {entry.call_id for entry in entries if entry.what == "finished"}
     for event in events:
