@@ -45,7 +45,7 @@ class FileHttpSessionPersistence:
         self._place = Place(self.directory, self._fs)
         self._is_syncing = fsync != "never"
         self._crew = best_crew(self._fs) if fs is None else SyncCrew(fs)
-        self._shared_name_sync = SharedRun(self._sync_directory, "sync of names")
+        self._shared_name_sync = SharedRun("sync of names")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="zhin-snapshot")
         self._writing: dict[SessionId, Future[None]] = {}
         self._running: set[SessionId] = (
@@ -298,7 +298,7 @@ class FileHttpSessionPersistence:
 
     async def _sync_names(self) -> None:
         if self._is_syncing:
-            await self._shared_name_sync()
+            await self._shared_name_sync(self._sync_directory)
 
     async def _sync_directory(self) -> None:
         try:
