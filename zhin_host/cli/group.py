@@ -40,8 +40,8 @@ def main() -> None:
 
     `serve` runs a host. `chat`, `send`, `approve`, `deny`, `answer`, `cancel`, `end` and `watch` speak to a running
     one. The others work on the files of a data directory, beside a host or without one; only `prune` and `repair`
-    change any, with --yes and while no host runs. Exit codes: 0 done, 1 failed, or something is wrong with what was read, 2
-    refused, 3 answered otherwise before, 4 a person has to answer.
+    change any, with --yes and while no host runs. Exit codes: 0 done, 1 failed, or something is wrong with what was
+    read, 2 refused, 3 answered otherwise before, 4 a person has to answer.
     """
 
 
