@@ -212,7 +212,7 @@ class FakeStore(HttpAgentSessionStore):
         self._note("subscribe", who.name, session_id, start_index, until)
         return self.stage.subscribe(start_index, until)
 
-    def check_ready(self) -> None:
+    async def check_ready(self) -> None:
         if self.error is not None:
             raise self.error
 

@@ -274,7 +274,7 @@ class HttpAgentSessionStore:
         reader.start_at(wanted)
         return reader
 
-    def check_ready(self) -> None:
+    async def check_ready(self) -> None:
         """GET /ready: raise ShuttingDown or StorageUnavailable with the reason when it is not."""
         if self._is_stopping:
             raise ShuttingDown
@@ -282,7 +282,9 @@ class HttpAgentSessionStore:
             raise StorageUnavailable(
                 f"{self._sessions.unsorted} interrupted sessions are still being recovered."
             )
-        self._sessions.persistence.check_writable()
+        await asyncio.to_thread(
+            self._sessions.persistence.check_writable
+        )  # a disk that hangs holds nobody else up
 
     # -- for the host ----------------------------------------------------------------------------------------------
 

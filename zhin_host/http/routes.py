@@ -106,7 +106,7 @@ class Routes:
     async def ready(self, call: Call) -> Reply:
         """GET /ready: any reason not to be ready is 503."""
         try:
-            self._store.check_ready()
+            await self._store.check_ready()
         except RequestError as error:
             return error_reply(error, call.scope, status=503)
         return ok({"ok": True})
