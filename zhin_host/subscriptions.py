@@ -23,7 +23,8 @@ _LONG_BLOCK_BYTES = 256 * 1024  # what a reader that has stopped taking costs
 _LINE = re.compile(
     rb'\{"index":([0-9]+),"type":"[A-Za-z0-9_.-]+","timestamp":[0-9]+,"data":\{.*\},"sum":"[A-Za-z0-9_-]{43}"\}\n'
 )
-_SEAM = re.compile(rb'"\}\n\{"index":([0-9]+),"type":"')  # where one line ends and the next begins
+# Where a line ends, and the index of the next one if both look as they should: nothing where either does not.
+_SEAM = re.compile(rb'\n(?:(?<="\}\n)\{"index":([0-9]+),"type":")?')
 _ALIKE = 100  # numbers that differ in their last two digits only
 _HUNDRED = b",".join(b"@%02d" % last for last in range(_ALIKE))
 
@@ -239,14 +240,16 @@ class Subscription:
         if self._offset >= limit:
             return b""
         block = self._feed.recent(self._offset)
-        if block is None or len(block) > limit - self._offset:
-            block = _unbroken(await self._read_lines(limit), self._index)
+        if block is not None and len(block) <= limit - self._offset:
+            count = block.count(b"\n")
+        else:
+            block, count = _unbroken(await self._read_lines(limit), self._index)
             if not block:
                 self._feed.broken_at = (self._index, self._offset)
                 return None
         first = self._index
         self._offset += len(block)
-        self._index += block.count(b"\n")
+        self._index += count
         return block if first >= self._skip_below else self._without_skipped(block, first)
 
     async def _read_lines(self, limit: int) -> bytes:
@@ -289,23 +292,23 @@ class Subscription:
         return block[begin:]
 
 
-def _unbroken(block: bytes, index: int) -> bytes:
-    """Whole lines up to the first whose shape or index is wrong (contract section 2, Streams).
+def _unbroken(block: bytes, index: int) -> tuple[bytes, int]:
+    """Whole lines up to the first whose shape or index is wrong, and how many (contract section 2, Streams).
 
     Only the places where lines meet are looked at, unless one is wrong: a replay spends most of its time here.
     """
     first, found = _LINE.match(block), _SEAM.findall(block)
-    is_whole = block.endswith(b'"}\n') and len(found) + 1 == block.count(b"\n")
-    is_first = first is not None and first[1] == b"%d" % index
-    if is_whole and is_first and b",".join(found) == _numbers(index + 1, len(found)):
-        return block
-    good = 0
-    for at, line in enumerate(block.splitlines(keepends=True), index):
+    is_whole = block.endswith(b'"}\n') and first is not None and first[1] == b"%d" % index
+    if is_whole and b",".join(found[:-1]) == _numbers(index + 1, len(found) - 1):
+        return block, len(found)
+    good, count = 0, 0
+    for line in block.splitlines(keepends=True):
         match = _LINE.fullmatch(line)
-        if match is None or match[1] != b"%d" % at:
+        if match is None or match[1] != b"%d" % (index + count):
             break
         good += len(line)
-    return block[:good]
+        count += 1
+    return block[:good], count
 
 
 def _numbers(start: int, count: int) -> bytes:
