@@ -149,7 +149,12 @@ class Attempt:
         if self._thought or self._thinking:
             self._queue_all(self._completed_thought())
         words = self._words.add(text)
-        return bool(words) and self._queue_all(self._appended(words))
+        if len(words) > self._characters_safe:
+            return self._queue_all(self._appended(words))
+        if not words:
+            return False
+        self.said.add(words)  # as `_appended`, in fewer steps: nothing is done as often
+        return self.journal.queue(ev.MESSAGE_APPENDED, {"messageDelta": words})
 
     def think(self, text: str) -> bool:
         """Queue a reasoning.appended, as `say`; reasoning.completed comes before whatever else comes next."""
