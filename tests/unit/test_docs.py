@@ -16,7 +16,7 @@ from zhin_host import __version__, errors
 from zhin_host.cli import main
 from zhin_host.config import SETTINGS
 from zhin_host.events import VOCABULARY
-from zhin_host.http.app import BASE, ROUTES
+from zhin_host.http.app import BASE, ROOT_ROUTES, ROUTES
 from zhin_host.ports import SCOPES
 from zhin_host.turns import RECOVERABLE
 
@@ -114,10 +114,10 @@ def scopes_table() -> str:
 def routes_table() -> str:
     rows = (
         (
-            f"`{method} {BASE}{path}`".replace("{session_id}", "{id}").replace("{request_id}", "{requestId}"),
+            f"`{method} {path}`".replace("{session_id}", "{id}").replace("{request_id}", "{requestId}"),
             needs,
         )
-        for path, methods in ROUTES.items()
+        for path, methods in {**{BASE + path: rows for path, rows in ROUTES.items()}, **ROOT_ROUTES}.items()
         for method, row in methods.items()
         for needs in ["nothing" if row.is_open else "any of them" if row.right is None else f"`{row.right}`"]
     )
