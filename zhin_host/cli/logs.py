@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final, Literal, get_args
 
 from zhin_host.cli.terminal import json_text, visible
@@ -48,8 +49,13 @@ class JsonFormatter(logging.Formatter):
 
 
 def _time(record: logging.LogRecord) -> str:
-    at = datetime.fromtimestamp(record.created, UTC)
-    return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03}Z"
+    seconds = int(record.created)
+    return f"{_date_and_time(seconds)}.{int((record.created - seconds) * 1000):03}Z"
+
+
+@lru_cache(maxsize=1)
+def _date_and_time(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def log_to_stderr(level: str, log_format: LogFormat = "text") -> None:
