@@ -16,6 +16,7 @@ from zhin_host import server
 from zhin_host.cli import directory
 from zhin_host.cli.loading import load
 from zhin_host.cli.logs import FORMATS, LogFormat, log_to_stderr
+from zhin_host.cli.takeover import wait_for_predecessor
 from zhin_host.cli.terminal import Refusal, visible
 from zhin_host.config import SETTINGS, Setting, from_environment
 from zhin_host.console import PATH, Console
@@ -123,6 +124,16 @@ def _setting_option(setting: Setting) -> Callable[[Command], Command]:
     show_envvar=True,
     help="Lines for people, or a JSON object a line (docs/deploy.md).",
 )
+@click.option(
+    "--take-over",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    envvar="ZHIN_TAKE_OVER",
+    metavar="SECONDS",
+    show_default=True,
+    show_envvar=True,
+    help="Wait so long for the host before this one to let the data directory and the port go.",
+)
 @_setting_options
 @click.pass_context
 def serve(
@@ -141,6 +152,7 @@ def serve(
     no_console: bool,
     log_level: str,
     log_format: LogFormat,
+    take_over: float,
     **settings: Any,
 ) -> None:
     """Serve an agent over HTTP until SIGTERM or Ctrl-C.
@@ -168,6 +180,9 @@ def serve(
         config=from_environment(os.environ, **settings),
         pages=None if no_console else {PATH: Console()},
     )
+
+    if take_over:
+        wait_for_predecessor(None if memory else data_dir, host, port, take_over)
 
     def announce(addresses: Sequence[server.Address]) -> None:
         _collect_rarely()
