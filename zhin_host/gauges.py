@@ -17,7 +17,7 @@ class Gauges:
         sessions_known: Sessions there are, on disk or in memory.
         sessions_in_memory: Those in memory.
         sessions_recovering: Interrupted ones that recovery has still to look at; ready when 0.
-        turns_running: Open turns that wait for nobody.
+        turns_running: Open turns that wait for no person; one whose agent is not hosted is among them.
         turns_parked: Open turns that wait for a person, in memory or not.
         parked_oldest_s: How long ago the last event came of the one that has waited longest; 0 when there is none.
         readers: Open streams.

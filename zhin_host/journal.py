@@ -323,7 +323,7 @@ class SessionJournal:
         """
         kind, data = run[0]
         if kind in TOLD:
-            self._changes.append(Change(kind, data, state.turn and state.turn.turn_id))
+            self._changes.append(Change(kind, data, None if state.turn is None else state.turn.turn_id))
         timestamp_ms = max(self._clock.now_ms(), state.updated_at_ms)
         datas = [draft.data for draft in run]
         new, link = ev.encode_run(

@@ -329,6 +329,8 @@ class LiveSessions:
             if live.journal.feed.has_readers:
                 return
             del self._live[live.session_id]  # no await since the last look
+            if live.state.pending:
+                self.parked_away[live.session_id] = live.state.updated_at_ms
             live.log.close()
 
     async def _let_go(self, live: LiveSession) -> None:
@@ -339,7 +341,6 @@ class LiveSessions:
         live.is_marked = False  # it does not say running any more
         self._marks[live.session_id] = f"{MARK_PARKED} {until_ms}"
         self.deadlines.add(live.session_id, until_ms)
-        self.parked_away[live.session_id] = live.state.updated_at_ms
 
     def due(self, now_ms: int) -> list[SessionId]:
         """Sessions, in memory or not, that have a request whose time is over."""
@@ -382,11 +383,9 @@ class LiveSessions:
                 _log.error("session %s was not left whole: %s", live.session_id, error)
             live.log.close()
         self._live.clear()
-        while self._to_unmark:
-            before = len(self._to_unmark)
+        before = 0
+        while before != (before := len(self._to_unmark)):  # as long as some go
             self.sweep()
-            if len(self._to_unmark) == before:
-                break
 
     async def _leave_mark(self, live: LiveSession) -> None:
         if not live.is_marked:

@@ -137,6 +137,7 @@ async def test_what_recovery_decided_is_told(told: pytest.LogCaptureFixture) -> 
     agent.go.set()
     async with hosting(agent, persistence=persistence) as bench:
         await bench.idle(held.session_id)
+        await bench.host._tasks[0]
     [recovered] = [line for line in lines(told) if line.event == "session.recovered"]
     assert recovered.fields == {
         "sessionId": held.session_id,

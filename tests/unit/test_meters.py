@@ -10,10 +10,12 @@ import pytest
 from tests.fakes import FakeClock, FaultyFileSystem
 from tests.hosting import NOBODY, crashing, hosting
 from tests.integration.live import Script
+from zhin_host.clock import SessionId
 from zhin_host.errors import StorageUnavailable
 from zhin_host.meters import OTHER, Histogram, Meters
 from zhin_host.storage.files import FileHttpSessionPersistence
 from zhin_host.storage.memory import MemorySessionPersistence
+from zhin_host.subscriptions import Subscription
 
 
 def test_a_duration_counts_in_the_first_bucket_that_holds_it() -> None:
@@ -106,6 +108,25 @@ async def test_a_parked_turn_counts_out_of_memory_and_after_a_restart(data_dir: 
         assert bench.host.gauges().turns_parked == 0
 
 
+async def test_a_parked_session_that_a_reader_joins_while_it_leaves_counts_once() -> None:
+    readers: list[Subscription] = []
+
+    class Joined(MemorySessionPersistence):
+        async def write_snapshot(self, session_id: SessionId, snapshot: bytes) -> None:
+            await super().write_snapshot(session_id, snapshot)
+            readers.append(await bench.store.subscribe(NOBODY, session_id, 0, "never"))
+
+    async with hosting(Script(), persistence=Joined(), parked_s=0) as bench:
+        parked = await bench.start("approve")
+        await bench.events(parked.session_id)
+        while not readers:
+            await bench.host._sessions.drop_idle()
+        assert bench.is_in_memory(parked.session_id)
+        assert bench.host.gauges().turns_parked == 1
+        for reader in readers:
+            await reader.aclose()
+
+
 async def test_what_recovery_did_is_counted_by_outcome() -> None:
     persistence = MemorySessionPersistence()
     agent = Script()
@@ -144,3 +165,6 @@ async def test_a_write_that_fails_and_a_sync_that_fails_are_counted(data_dir: Pa
         with pytest.raises(StorageUnavailable):
             await bench.start("approve")
         assert bench.host.meters.storage_errors == {"append": 1, "sync": 1}
+        [other] = set(bench.host._sessions.index.before(None)) - {held.session_id}
+        assert (await bench.events(other))[-1].data["parked"]
+        await bench.live(other).journal.sync_when_possible()

@@ -24,7 +24,6 @@ from zhin_host.store import HttpAgentSessionStore
 _logger = logging.getLogger("zhin_host.http")
 
 BASE: Final = "/zhin/v1"
-METRICS_PATH: Final = "/metrics"  # where scrapers look
 
 
 class Endpoint(NamedTuple):
@@ -61,8 +60,8 @@ ROUTES: Final[Mapping[str, Mapping[str, Endpoint]]] = {
     "/ready": {"GET": Endpoint("ready", is_open=True)},
     "/info": {"GET": Endpoint("info")},
 }
-ROOT_ROUTES: Final[Mapping[str, Mapping[str, Endpoint]]] = {METRICS_PATH: {"GET": Endpoint("metrics")}}
-"""Those that stand at the root and not below BASE."""
+ROOT_ROUTES: Final[Mapping[str, Mapping[str, Endpoint]]] = {"/metrics": {"GET": Endpoint("metrics")}}
+"""Those that stand at the root and not below BASE: where scrapers look."""
 
 
 def create_app(

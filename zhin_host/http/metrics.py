@@ -72,7 +72,7 @@ class HostCollector(Collector):
                 "Interrupted sessions still to be recovered; ready at 0.",
                 now.sessions_recovering,
             ),
-            ("turns_running", "Open turns that wait for nobody.", now.turns_running),
+            ("turns_running", "Open turns that wait for no person.", now.turns_running),
             ("turns_parked", "Open turns that wait for a person, in memory or not.", now.turns_parked),
             (
                 "parked_oldest_seconds",
