@@ -50,14 +50,12 @@ async def test_a_directory_that_a_host_holds_is_well_and_stays_as_it_is(data_dir
         assert names_and_times(data_dir) == before
     assert found["lock"][0] == "ok"
     assert found["lock"][1].startswith(f"A host runs on it: pid {os.getpid()} on ")
-    assert found["sessions"][1].startswith(
-        "1; marked as running 1, stopped in a turn 0, parked out of memory 0"
-    )
+    assert found["sessions"][1].startswith("1; marked as running: 1, as stopped in a turn: 0, as parked: 0;")
     assert {state for state, _ in found.values()} <= {"ok", "warning"}
     assert found["directory"] == ("ok", f"{data_dir} is uid {os.geteuid()}'s alone (mode 700).")
     after = await asyncio.to_thread(examined, data_dir)
     assert after["lock"] == ("ok", "No host runs on it.")
-    assert "parked out of memory 1" in after["sessions"][1]
+    assert "as parked: 1;" in after["sessions"][1]
     assert after["logs"][1].startswith("The 1 newest and marked ones that were looked at are whole")
 
 
@@ -250,7 +248,7 @@ def test_a_token_file_is_read_as_serve_reads_it_and_no_token_is_shown(tmp_path: 
     assert examined(tmp_path, "--token-file", tokens)["tokens"][0] == "warning"
     tokens.chmod(0o600)
     found = examined(tmp_path, "--token-file", tokens)["tokens"]
-    assert found == ("ok", f"{tokens} holds 1 tokens and is its owner's alone.")
+    assert found == ("ok", f"The token file {tokens} is its owner's alone; tokens in it: 1.")
     tokens.write_text(TOKENS * 2)
     state, message = examined(tmp_path, "--token-file", tokens, code=1)["tokens"]
     assert state == "fault"

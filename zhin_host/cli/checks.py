@@ -115,7 +115,7 @@ def token_file(path: str) -> Iterator[Finding]:
         told = f"The token file {path} may be read by others; chmod 600 it."
         yield Finding("tokens", "warning", told)
     else:
-        yield Finding("tokens", "ok", f"{path} holds {count} tokens and is its owner's alone.")
+        yield Finding("tokens", "ok", f"The token file {path} is its owner's alone; tokens in it: {count}.")
 
 
 def disk(directory: str) -> Iterator[Finding]:

@@ -146,10 +146,8 @@ def _sessions(persistence: FileHttpSessionPersistence) -> Iterator[Finding]:
     parked = sum(parked_until(mark) is not None for mark in marks.values())
     stopped = sum(mark == MARK_STOPPED for mark in marks.values())
     running = len(marks) - parked - stopped
-    told = (
-        f"{len(ids)}; marked as running {running}, stopped in a turn {stopped}, parked out of memory {parked}"
-    )
-    yield Finding("sessions", "ok", f"{told}; a torn end was cut off of {torn}.")
+    told = f"{len(ids)}; marked as running: {running}, as stopped in a turn: {stopped}, as parked: {parked}"
+    yield Finding("sessions", "ok", f"{told}; with a torn end that was cut off: {torn}.")
     recent = list(
         dict.fromkeys([*reversed(ids[-_LOOKED_AT_MAX:]), *sorted(marks, reverse=True)[:_LOOKED_AT_MAX]])
     )
