@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from zhin_host import events as ev
@@ -14,6 +14,7 @@ from zhin_host.config import Config
 from zhin_host.errors import AttemptEnded, EventTooLarge, StorageUnavailable
 from zhin_host.identity import Like
 from zhin_host.journal import SessionJournal
+from zhin_host.meters import Meters
 from zhin_host.record import Record
 from zhin_host.redaction import HELD_MAX, HeldText, redactor_of
 from zhin_host.replay import Diverged, Replay
@@ -36,6 +37,7 @@ class Services:
     clock: Clock
     config: Config
     workers: Workers
+    meters: Meters = field(default_factory=Meters)
 
 
 class Attempt:

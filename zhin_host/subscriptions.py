@@ -163,6 +163,11 @@ class Subscription:
         return self._feed.is_over and self._offset >= self._feed.offset
 
     @property
+    def lag(self) -> int:
+        """How many events lie before it that it was not handed yet."""
+        return max(0, self._feed.next_index - self._index)
+
+    @property
     def is_at_end(self) -> bool:
         """Whether the reader has had all that this stream will ever give."""
         is_last = self._end is not None or self._feed.is_over or self._feed.is_closed
@@ -190,6 +195,7 @@ class Subscription:
                 and not self.is_dropped
             ):
                 self.is_dropped = True
+                self._hub.dropped += 1
                 self._task.cancel("the reader took nothing for the write timeout")
         elif now_s - self._idle_since_s >= heartbeat_s:
             self._is_heartbeat_due = True
@@ -332,7 +338,11 @@ def _seen(reading: asyncio.Future[bytes]) -> None:
 
 
 class Subscriptions:
-    """Every stream of the host: the bound on their number, and the one ticker for heartbeats and slow readers."""
+    """Every stream of the host: the bound on their number, and the one ticker for heartbeats and slow readers.
+
+    Attributes:
+        dropped: Readers so far that took nothing for the write timeout.
+    """
 
     def __init__(self, clock: Clock, *, streams_max: int, heartbeat_s: float, write_timeout_s: float) -> None:
         self.clock = clock
@@ -340,6 +350,7 @@ class Subscriptions:
         self._heartbeat_s = heartbeat_s
         self._write_timeout_s = write_timeout_s
         self._all: set[Subscription] = set()
+        self.dropped = 0
 
     def __len__(self) -> int:
         return len(self._all)
@@ -362,6 +373,10 @@ class Subscriptions:
 
     def leave(self, reader: Subscription) -> None:
         self._all.discard(reader)
+
+    def lags(self) -> list[int]:
+        """How many events each reader is behind: what it may see and was not handed yet."""
+        return [reader.lag for reader in self._all]
 
     def tick(self) -> None:
         """Look at every stream once; the host calls this about four times in the shorter of the two times."""

@@ -11,6 +11,7 @@ from zhin_host.cli.answers import answer, approve, cancel, deny, end
 from zhin_host.cli.audit import audit
 from zhin_host.cli.chat import chat
 from zhin_host.cli.completion import completion
+from zhin_host.cli.doctor import doctor
 from zhin_host.cli.export import export
 from zhin_host.cli.prune import prune
 from zhin_host.cli.repair import repair
@@ -47,6 +48,6 @@ def main() -> None:
 
 for _command in (
     serve, chat, send, approve, deny, answer, cancel, end, watch,
-    sessions, show, tail, audit, export, prune, verify, repair, completion,
+    sessions, show, tail, audit, export, prune, verify, repair, doctor, completion,
 ):  # fmt: skip
     main.add_command(_command)

@@ -14,6 +14,7 @@ from zhin_host.config import Config
 from zhin_host.errors import AuthorizationRequestNotFound, BadRequest, RequestError, SessionNotFound
 from zhin_host.events import digest
 from zhin_host.http import schema
+from zhin_host.http.metrics import Exposition
 from zhin_host.http.reply import SESSION_ID, Reply, error_reply, ok
 from zhin_host.http.streaming import StreamReply, format_of, query_of, start_index_of, until_of
 from zhin_host.intake import Accepted, Key
@@ -72,11 +73,13 @@ class Routes:
         authenticator: Authenticator,
         config: Config,
         info: Callable[[], dict[str, Any]],
+        exposition: Exposition,
     ) -> None:
         self._store = store
         self._authenticator = authenticator
         self._config = config
         self._info = info
+        self._exposition = exposition
         self._health = Reply(200, orjson.dumps({"ok": True, "service": "zhin-agent-session"}))
 
     async def _who(self, call: Call) -> Principal:
@@ -115,6 +118,12 @@ class Routes:
         """GET /info."""
         await self._who(call)
         return ok({"ok": True, **self._info()})
+
+    async def metrics(self, call: Call) -> Reply:
+        """GET /metrics."""
+        await self._who(call)
+        text, content_type = self._exposition.text(call.headers.get(b"accept", b"").decode("latin-1"))
+        return Reply(200, text, content_type=content_type)
 
     async def start(self, call: Call) -> Reply:
         """POST /session."""

@@ -73,6 +73,12 @@ class FileHttpSessionPersistence:
             session_id: self._mark_of(session_id) for session_id in sorted(self._sessions_with(names.MARK))
         }
 
+    def last_written_ms(self, session_id: SessionId) -> int:
+        try:
+            return self._fs.lstat(self._path(session_id, names.LOG)).st_mtime_ns // 1_000_000
+        except OSError:
+            return 0
+
     def _sessions_with(self, suffix: str) -> set[SessionId]:
         try:
             (found,) = names.sessions_of(self._fs.names(self.directory), suffix)
