@@ -53,8 +53,8 @@ async def test_a_session_with_an_approval_is_told_line_by_line(told: pytest.LogC
             pass
         await reader.aclose()
         [request] = bench.live(session_id).state.pending
-        helper = Principal("bob", frozenset({"approve:all"}))
-        await bench.store.answer(helper, session_id, request, {"approved": True}, "a secret comment")
+        approver = Principal("bob", frozenset({"approve:all"}))
+        await bench.store.answer(approver, session_id, request, {"approved": True}, "a secret comment")
         await bench.settled(session_id)
         await bench.store.end(ADA, session_id, "completed", "a secret note")
         await bench.store.delete(ADA, session_id)
