@@ -21,8 +21,7 @@ ROWS: list[Parameter] = [
 def takes(row: Parameter, text: str) -> bool:
     try:
         row.read(text)
-    except BadRequest as error:
-        assert str(error).startswith(f"{row.name} is ")
+    except BadRequest:
         return False
     return True
 

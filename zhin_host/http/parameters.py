@@ -1,4 +1,4 @@
-"""Parameters: what may stand in a query or a header, one row each; requests are read and documented by it (ADR 0010)."""
+"""Parameters: what may stand in a query or a header: rows that requests are read and documented by (ADR 0010)."""
 
 from __future__ import annotations
 

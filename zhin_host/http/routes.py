@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from zhin_host.config import Config
 from zhin_host.errors import AuthorizationRequestNotFound, RequestError, SessionNotFound
 from zhin_host.events import digest
 from zhin_host.http import schema
+from zhin_host.http.auth import AllowAll
 from zhin_host.http.parameters import BEFORE, LIMIT, STATUS
 from zhin_host.http.reply import SESSION_ID, Reply, error_reply, ok
 from zhin_host.http.streaming import StreamReply, format_of, query_of, start_index_of, until_of
@@ -74,6 +76,7 @@ class Routes:
         self._authenticator = authenticator
         self._config = config
         self._info = info
+        self._document: bytes | None = None
         self._health = Reply(200, orjson.dumps({"ok": True, "service": "zhin-agent-session"}))
 
     async def _who(self, call: Call) -> Principal:
@@ -112,6 +115,19 @@ class Routes:
         """GET /info."""
         await self._who(call)
         return ok({"ok": True, **self._info()})
+
+    async def openapi(self, call: Call) -> Reply:  # noqa: ARG002 - every handler takes the call
+        """GET /openapi.json: made when it is first asked for, and away from the loop."""
+        if self._document is None:
+            self._document = await asyncio.to_thread(self._make_document)
+        return Reply(200, self._document)
+
+    def _make_document(self) -> bytes:
+        from zhin_host.http.openapi import document  # noqa: PLC0415 - no start pays for its tables
+
+        return orjson.dumps(
+            document(self._config, is_authenticated=not isinstance(self._authenticator, AllowAll))
+        )
 
     async def start(self, call: Call) -> Reply:
         """POST /session."""
