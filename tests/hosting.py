@@ -15,6 +15,7 @@ from typing import Any, Final
 import httpx
 import orjson
 
+from tests.documented import check_event, check_response
 from tests.fakes import FakeClock
 from zhin_host import events as ev
 from zhin_host.audit import audit_session
@@ -52,7 +53,8 @@ class Hosting:
         """HTTP without a socket. A stream's body is there when it has ended."""
         transport = httpx.ASGITransport(app=self.host.app)
         base_url = "http://localhost:8787/zhin/v1"
-        async with httpx.AsyncClient(transport=transport, base_url=base_url) as client:
+        hooks = {"response": [check_response]}
+        async with httpx.AsyncClient(transport=transport, base_url=base_url, event_hooks=hooks) as client:
             yield client
 
     # -- commands --------------------------------------------------------------------------------------------
@@ -248,6 +250,7 @@ def decoded(session_id: str, content: bytes) -> list[ev.Event]:
             data = orjson.loads(parts.data)
             events.append(ev.Event(parts.index, parts.type, parts.timestamp_ms, data, parts.sum))
         link = events[-1].sum
+        check_event(orjson.loads(line))
     return events
 
 

@@ -59,7 +59,6 @@ FIELDS: Final[Mapping[str, Schema]] = {
     "service": {"const": "zhin-agent-session"},
     # ids and versions
     "sessionId": _SESSION_ID,
-    "traceId": _told(_SESSION_ID, "The sessionId."),
     "nextBefore": _told(_SESSION_ID, "The before of the next page; absent at the end."),
     "anySessionId": _text("A sessionId; another text names no session.", "ses_" + _ULID),
     "turnId": _TURN_ID,
@@ -69,7 +68,6 @@ FIELDS: Final[Mapping[str, Schema]] = {
     "requestId": _REQUEST_ID,
     "anyRequestId": _text("A requestId; another text names no request.", f"req_{_ULID}_{_RANDOM}"),
     "promptId": _text("The requestId.", f"req_{_ULID}_{_RANDOM}"),
-    "requestIds": _list(_REQUEST_ID),
     "pendingRequestIds": _list(_REQUEST_ID, "The requests that wait for a person, oldest first."),
     "droppedTurnIds": _list(_TURN_ID, "The turns of messages that were queued and never began."),
     "continuationToken": _text(
@@ -171,7 +169,8 @@ FIELDS: Final[Mapping[str, Schema]] = {
     "endStatus": _words("completed", "failed"),
     "interruptKind": _words("approval", "input", "authorization", "failure", "cancelled", "restart"),
     "parked": _told(_BOOL, "Whether a request waits for a person."),
-    "queued": {"const": True},
+    "queued": _told({"const": True}, "The message waits for its turn."),
+    "queuedCount": {"type": "integer", "minimum": 1},
     "cancelling": {"const": True},
     "reason": _text(),
     "waitReason": _words("idle", "parked", "interrupted"),
@@ -241,7 +240,7 @@ NEVER_NULL: Final = frozenset({"approved", "response"})
 """Optional fields of bodies that count when they are null: exactly one of the two stands in an answer."""
 
 EVENT_FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
-    ev.SESSION_WAITING: {"reason": "waitReason"},
+    ev.SESSION_WAITING: {"reason": "waitReason", "queued": "queuedCount"},
     ev.STEP_STARTED: {"status": "stepStatus"},
     ev.STEP_COMPLETED: {"status": "stepStatus"},
     ev.STEP_INTERRUPTED: {"status": "stepStatus"},

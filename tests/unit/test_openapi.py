@@ -1,0 +1,228 @@
+"""Openapi: the document is valid, whole and true."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+from urllib.parse import urljoin
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from tests.documented import DOCUMENT, validator
+from tests.hosting import hosting
+from tests.unit.test_docs import request_errors
+from zhin_host import Turn, __version__
+from zhin_host.config import Config
+from zhin_host.errors import BadRequest
+from zhin_host.events import VOCABULARY
+from zhin_host.http import BearerTokens, schema
+from zhin_host.http.app import BASE, ROUTES
+from zhin_host.http.openapi import document
+from zhin_host.http.operations import EVERYWHERE, EXTRAS, OPERATIONS
+from zhin_host.http.routes import Routes
+from zhin_host.http.wire import BODIES, EVENT_FIELDS, FIELDS, OBJECTS
+
+CONFIG: Final = Config()
+
+
+async def silent(turn: Turn) -> None:
+    """Say nothing."""
+
+
+def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, item in DOCUMENT["paths"].items():
+        for method, operation in item.items():
+            if method != "parameters":
+                yield path, method.upper(), operation
+
+
+def test_it_is_openapi_3_1() -> None:
+    assert list(OpenAPIV31SpecValidator(DOCUMENT).iter_errors()) == []
+    assert DOCUMENT["info"]["version"] == __version__
+
+
+def test_it_has_every_route_under_its_handler_s_name_and_no_other() -> None:
+    routes = {(path, method): row.name for path, methods in ROUTES.items() for method, row in methods.items()}
+    assert {(path, method): row["operationId"] for path, method, row in operations()} == routes
+    assert OPERATIONS.keys() == set(routes.values())
+    assert len(set(routes.values())) == len(routes)
+    for name in routes.values():
+        assert hasattr(Routes, name)
+
+
+def test_each_operation_asks_for_the_scope_of_its_route() -> None:
+    for path, method, operation in operations():
+        row = ROUTES[path][method]
+        asked = [] if row.is_open else [{"bearer": [] if row.right is None else [row.right]}]
+        assert operation["security"] == asked
+        assert ("401" in operation["responses"]) != row.is_open
+
+
+def test_a_host_that_tells_nobody_apart_asks_for_no_token() -> None:
+    made = document(CONFIG, is_authenticated=False)
+    assert made["components"]["securitySchemes"] == {}
+    for item in made["paths"].values():
+        for method, operation in item.items():
+            if method != "parameters":
+                assert operation["security"] == []
+                assert "401" not in operation["responses"]
+    assert list(OpenAPIV31SpecValidator(made).iter_errors()) == []
+
+
+def test_every_error_has_its_schema_and_somewhere_it_is_answered() -> None:
+    codes = {kind.code for kind in request_errors()}
+    assert codes <= DOCUMENT["components"]["schemas"].keys()
+    answered = {kind.code for row in OPERATIONS.values() for kind in (*EVERYWHERE, *row.errors)}
+    assert codes - answered == {"UNAUTHORIZED", "METHOD_NOT_ALLOWED"}  # authentication's; no operation's
+
+
+def test_an_error_s_extra_fields_are_in_its_schema() -> None:
+    for kind in request_errors():
+        has_extras = kind.extra is not request_errors.__globals__["errors"].RequestError.extra
+        assert (kind in EXTRAS) == has_extras, kind
+    validator("SESSION_BUSY").validate(
+        {"ok": False, "error": "SESSION_BUSY", "message": ".", "pendingRequestIds": []}
+    )
+
+
+def test_every_event_has_its_schema_and_every_row_is_used() -> None:
+    assert VOCABULARY.keys() <= DOCUMENT["components"]["schemas"].keys()
+    for kind, others in EVENT_FIELDS.items():
+        assert others.keys() <= {name.rstrip("?") for name in VOCABULARY[kind].split()}, kind
+    words = [word.rstrip("?") for fields in (*OBJECTS.values(), *BODIES.values()) for word in fields.split()]
+    used = {word.rpartition(":")[2] for word in words}
+    for kind, fields in VOCABULARY.items():
+        names = {name.rstrip("?") for name in fields.split()}
+        used |= {EVENT_FIELDS.get(kind, {}).get(name, name) for name in names}
+    assert used == FIELDS.keys()
+
+
+def test_every_object_is_answered_or_a_part_of_one() -> None:
+    text = orjson.dumps(DOCUMENT).decode()
+    for name in DOCUMENT["components"]["schemas"].keys() - {"Event", "METHOD_NOT_ALLOWED"}:
+        assert f'"#/components/schemas/{name}"' in text, name
+
+
+def test_each_example_of_a_body_is_one_that_is_parsed() -> None:
+    found = {}
+    for _, _, operation in operations():
+        if "requestBody" in operation:
+            content = operation["requestBody"]["content"]["application/json"]
+            name = content["schema"]["$ref"].rpartition("/")[2]
+            validator(name).validate(content["example"])
+            PARSERS[name](content["example"])
+            found[name] = content["example"]
+    assert found.keys() == BODIES.keys() == PARSERS.keys()
+
+
+def test_each_example_and_default_of_a_field_is_a_value_of_it() -> None:
+    count = 0
+    for name, field in FIELDS.items():
+        for example in field.get("examples", []):
+            validator_of(field).validate(example)
+            count += 1
+        assert "{limit" not in orjson.dumps(DOCUMENT).decode(), name
+    assert count > 10
+
+
+def validator_of(field: Any) -> Any:
+    import jsonschema_rs
+
+    return jsonschema_rs.Draft202012Validator({**field, "components": DOCUMENT["components"]})
+
+
+def test_it_tells_the_limits_of_its_host() -> None:
+    told = orjson.dumps(
+        document(Config(body_bytes_max=7777, metadata_bytes_max=8888), is_authenticated=False)
+    )
+    assert b"at most 7777 bytes" in told
+    assert b"at most 8888 bytes" in told
+
+
+async def test_it_is_open_where_tokens_are_asked_for_and_made_once() -> None:
+    tokens = BearerTokens({"ada": "ada-0123456789abcdef"})
+    async with hosting(silent, authenticator=tokens) as host, host.client() as client:
+        assert (await client.get("/info")).status_code == 401
+        answers = [await client.get("/openapi.json") for _ in range(2)]
+        assert [answer.json() for answer in answers] == [DOCUMENT, DOCUMENT]
+        assert (await client.head("/openapi.json")).status_code == 200
+
+
+async def test_it_asks_for_no_token_where_there_is_none() -> None:
+    async with hosting(silent) as host, host.client() as client:
+        made = (await client.get("/openapi.json")).json()
+    assert made == orjson.loads(orjson.dumps(document(CONFIG, is_authenticated=False)))
+
+
+def test_its_server_is_the_base_of_the_routes_under_any_prefix() -> None:
+    for prefix in ("", "/apps/zhin"):
+        where = f"http://localhost{prefix}{BASE}/openapi.json"
+        assert urljoin(where, DOCUMENT["servers"][0]["url"]) == f"http://localhost{prefix}{BASE}"
+
+
+def test_no_start_of_a_host_reads_its_tables() -> None:
+    program = (
+        "import sys, zhin_host; from zhin_host.agents.demo import agent; zhin_host.create_agent_session_host(agent); "
+        "print(sorted(name for name in sys.modules if name.startswith('zhin_host.http.')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "zhin_host.http.routes" in done.stdout
+    for name in ("openapi", "operations", "wire"):
+        assert f"zhin_host.http.{name}'" not in done.stdout
+
+
+# -- bodies --------------------------------------------------------------------------------------------------------
+
+PARSERS: Final[dict[str, Callable[[dict[str, Any]], object]]] = {
+    "Start": lambda body: schema.start_of(body, CONFIG),
+    "FollowUp": schema.follow_up_of,
+    "Answer": schema.answer_of,
+    "RelayedAnswer": schema.relayed_of,
+    "Authorization": schema.authorization_of,
+    "Cancel": lambda body: schema.text_of(body, "turnId"),
+    "Resume": lambda body: schema.text_of(body, "continuationToken"),
+    "End": schema.end_of,
+}
+
+_TEXTS: Final = st.one_of(
+    st.sampled_from(["", " ", "\x1c", "\x85", "\u2003", "reject", "queue", "completed", "failed", "text"]),
+    st.text(max_size=4),
+)
+_PARTS: Final = st.lists(
+    st.fixed_dictionaries({}, optional={"type": st.one_of(st.just("text"), st.none()), "text": _TEXTS}),
+    max_size=3,
+)
+_VALUES: Final = st.one_of(
+    _TEXTS, _TEXTS, st.none(), st.booleans(), st.integers(-1, 1), st.just({}), st.just({"a": 1}), _PARTS
+)
+
+
+_GOOD: Final = {"success": True, "outcome": "failed", "message": "x", "continuationToken": "x"} | {
+    "requestId": "x",
+    "traceId": "x",
+    "promptId": "x",
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+@given(data=st.data())
+def test_a_body_parses_exactly_when_its_schema_takes_it(name: str, data: st.DataObject) -> None:
+    names = [word.partition("?")[0].partition(":")[0] for word in BODIES[name].split()]
+    body = data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys([*names, "other"], _VALUES)))
+    for field, value in _GOOD.items():
+        if field in names and data.draw(st.booleans()):
+            body[field] = value
+    try:
+        PARSERS[name](body)
+        is_parsed = True
+    except BadRequest:
+        is_parsed = False
+    assert is_parsed == validator(name).is_valid(body), body
