@@ -33,7 +33,7 @@ _ABOUT: Final = (
     "at most 64 bits, and arrives within {limit.body_timeout_s:g} s."
 )
 _OWN_TYPE: Final = r"^x\.[A-Za-z0-9_.-]{1,64}$"
-_STREAM_TYPES: Final = ("application/x-ndjson", "text/event-stream")
+_STREAM_ITEMS: Final = {"application/x-ndjson": "Event", "text/event-stream": "ServerSentEvent"}
 _STREAM_HEADERS: Final = {
     "x-zhin-stream-version": {"schema": {"const": "1"}},
     "x-zhin-tail-index": {
@@ -129,11 +129,14 @@ def _answers(name: str, row: Operation) -> dict[str, Any]:
             }
         }
     if row.answer == "stream":
-        lines = {"type": "string", "description": "Lines, each of which (in SSE each `data`) is an Event."}
-        content = {media_type: {"schema": lines} for media_type in _STREAM_TYPES}
+        content = {media_type: {"schema": ref(item)} for media_type, item in _STREAM_ITEMS.items()}
         headers = {**_session_header(), **_STREAM_HEADERS}
         return {
-            "200": {"description": "The events from there on.", "headers": headers, "content": content},
+            "200": {
+                "description": "The events from there on; each schema is that of one item: a line, an SSE event.",
+                "headers": headers,
+                "content": content,
+            },
             "204": {"description": "Nothing is left, and nothing will come.", "headers": _session_header()},
         }
     is_of_session = "sessionId" in OBJECTS[row.answer].split() and name != "authorize"
@@ -236,8 +239,19 @@ def _events() -> dict[str, Any]:
         kind: _event({"const": kind}, object_schema(fields, EVENT_FIELDS.get(kind, {})))
         for kind, fields in VOCABULARY.items()
     }
+    framed = {"anyOf": [ref("Event"), {"const": {}}]}
+    data = {"type": "string", "contentMediaType": "application/json", "contentSchema": framed}
     kinds["x.own"] = _event({"type": "string", "pattern": _OWN_TYPE}, {"type": "object"})
-    return {"Event": {"oneOf": [ref(kind) for kind in kinds]}, **kinds}
+    return {
+        "Event": {"oneOf": [ref(kind) for kind in kinds]},
+        "ServerSentEvent": {
+            "type": "object",
+            "description": "id is the index and event the type of the Event; a ping has no id, and {} for data.",
+            "properties": {"id": {"type": "string"}, "event": {"type": "string"}, "data": data},
+            "required": ["event", "data"],
+        },
+        **kinds,
+    }
 
 
 def _event(kind: Schema, data: Schema) -> dict[str, Any]:
