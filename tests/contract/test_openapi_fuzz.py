@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -130,7 +131,9 @@ SETTINGS: Final = settings(
     phases=[Phase.explicit, Phase.generate],  # a failure is shown as it was found: sessions cannot be shrunk
     suppress_health_check=list(HealthCheck),  # the host's fixture outlives an example on purpose
 )
-SCHEMA: Final = schemathesis.openapi.from_dict(DOCUMENT, config=CONFIG)
+SCHEMA: Final = schemathesis.openapi.from_dict(
+    copy.deepcopy(DOCUMENT), config=CONFIG
+)  # it changes what it is given
 WALKS: Final[Any] = SCHEMA.as_state_machine()
 
 

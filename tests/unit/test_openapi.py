@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 from urllib.parse import urljoin
 
+import jsonschema_rs
 import orjson
 import pytest
 from hypothesis import given
@@ -19,7 +20,7 @@ from tests.hosting import hosting
 from tests.unit.test_docs import request_errors
 from zhin_host import Turn, __version__
 from zhin_host.config import Config
-from zhin_host.errors import BadRequest
+from zhin_host.errors import BadRequest, RequestError
 from zhin_host.events import VOCABULARY
 from zhin_host.http import BearerTokens, schema
 from zhin_host.http.app import BASE, ROUTES
@@ -84,8 +85,7 @@ def test_every_error_has_its_schema_and_somewhere_it_is_answered() -> None:
 
 def test_an_error_s_extra_fields_are_in_its_schema() -> None:
     for kind in request_errors():
-        has_extras = kind.extra is not request_errors.__globals__["errors"].RequestError.extra
-        assert (kind in EXTRAS) == has_extras, kind
+        assert (kind in EXTRAS) == (kind.extra is not RequestError.extra), kind
     validator("SESSION_BUSY").validate(
         {"ok": False, "error": "SESSION_BUSY", "message": ".", "pendingRequestIds": []}
     )
@@ -121,20 +121,13 @@ def test_each_example_of_a_body_is_one_that_is_parsed() -> None:
     assert found.keys() == BODIES.keys() == PARSERS.keys()
 
 
-def test_each_example_and_default_of_a_field_is_a_value_of_it() -> None:
+def test_each_example_of_a_field_is_a_value_of_it() -> None:
     count = 0
     for name, field in FIELDS.items():
         for example in field.get("examples", []):
-            validator_of(field).validate(example)
+            assert jsonschema_rs.is_valid(dict(field), example), name
             count += 1
-        assert "{limit" not in orjson.dumps(DOCUMENT).decode(), name
     assert count > 10
-
-
-def validator_of(field: Any) -> Any:
-    import jsonschema_rs
-
-    return jsonschema_rs.Draft202012Validator({**field, "components": DOCUMENT["components"]})
 
 
 def test_it_tells_the_limits_of_its_host() -> None:
@@ -143,6 +136,7 @@ def test_it_tells_the_limits_of_its_host() -> None:
     )
     assert b"at most 7777 bytes" in told
     assert b"at most 8888 bytes" in told
+    assert b"{limit" not in told
 
 
 async def test_it_is_open_where_tokens_are_asked_for_and_made_once() -> None:

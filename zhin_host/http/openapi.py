@@ -27,10 +27,11 @@ from zhin_host.http.wire import (
 
 _ABOUT: Final = (
     "A durable host for agent sessions. HEAD is answered wherever GET is. A method that a path has not is 405 "
-    "METHOD_NOT_ALLOWED with an Allow header, an unknown path 404 NOT_FOUND; both in the form of every other error. An "
-    "--allowed-origin may ask by OPTIONS first. Objects are open: more fields may come, and unknown ones are ignored. "
-    "A request's body is at most {limit.body_bytes_max} bytes and {limit.body_depth_max} levels deep, has integers of "
-    "at most 64 bits, and arrives within {limit.body_timeout_s:g} s."
+    "METHOD_NOT_ALLOWED with an Allow header, an unknown path 404 NOT_FOUND, both in the form of every other error. "
+    "Whatever concerns a session that the caller may see carries x-zhin-session-id, an error too. Objects are open: "
+    "more fields may come, and unknown ones are ignored. A request's body is at most {limit.body_bytes_max} bytes "
+    "and {limit.body_depth_max} levels deep, has integers of at most 64 bits, and arrives within "
+    "{limit.body_timeout_s:g} s."
 )
 _OWN_TYPE: Final = r"^x\.[A-Za-z0-9_.-]{1,64}$"
 _STREAM_ITEMS: Final = {"application/x-ndjson": "Event", "text/event-stream": "ServerSentEvent"}
@@ -103,8 +104,7 @@ def _operation(endpoint: Endpoint, row: Operation, *, asks: bool) -> dict[str, A
         "security": [{"bearer": [] if endpoint.right is None else [endpoint.right]}] if asks else [],
         "responses": {
             **_answers(endpoint.name, row),
-            **_refusals((*EVERYWHERE, *((errors.Unauthorized,) if asks else ()))),
-            **_refusals(row.errors, row.error_status),
+            **_refusals(row, (*EVERYWHERE, errors.Unauthorized) if asks else EVERYWHERE),
         },
     }
     if row.parameters:
@@ -139,12 +139,11 @@ def _answers(name: str, row: Operation) -> dict[str, Any]:
             },
             "204": {"description": "Nothing is left, and nothing will come.", "headers": _session_header()},
         }
-    is_of_session = "sessionId" in OBJECTS[row.answer].split() and name != "authorize"
     answer: dict[str, Any] = {
         "description": f"{row.answer}.",
         "content": {"application/json": {"schema": ref(row.answer)}},
     }
-    if is_of_session:
+    if "sessionId" in OBJECTS[row.answer].split():
         answer["headers"] = _session_header()
     if name == "start":
         answer["links"] = dict(_links())
@@ -170,16 +169,17 @@ def _links() -> Iterator[tuple[str, Any]]:
                 yield endpoint.name, link
 
 
-def _refusals(kinds: Errors, status: int | None = None) -> dict[str, Any]:
-    """The answers that the errors are, by status."""
-    by_status: dict[int, list[type[errors.RequestError]]] = {}
-    for kind in kinds:
-        by_status.setdefault(kind.status if status is None else status, []).append(kind)
-    return {str(number): _refusal(number, by_status[number]) for number in sorted(by_status)}
+def _refusals(row: Operation, beside: Errors) -> dict[str, Any]:
+    """The answers that errors are, by status."""
+    codes: dict[int, list[str]] = {}
+    for kind in beside:
+        codes.setdefault(kind.status, []).append(kind.code)
+    for kind in row.errors:
+        codes.setdefault(row.error_status or kind.status, []).append(kind.code)
+    return {str(status): _refusal(status, codes[status]) for status in sorted(codes)}
 
 
-def _refusal(status: int, kinds: list[type[errors.RequestError]]) -> dict[str, Any]:
-    codes = [kind.code for kind in kinds]
+def _refusal(status: int, codes: list[str]) -> dict[str, Any]:
     schema = ref(codes[0]) if len(codes) == 1 else {"anyOf": [ref(code) for code in codes]}
     headers = {
         401: {"www-authenticate": {"required": True, "schema": {"const": "Bearer"}}},
