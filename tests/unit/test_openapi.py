@@ -6,16 +6,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final
-from urllib.parse import urljoin
 
+import httpx
 import jsonschema_rs
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openapi_spec_validator import OpenAPIV31SpecValidator
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
-from tests.documented import DOCUMENT, validator
+from tests.documented import DOCUMENT, check_answer, validator
 from tests.hosting import hosting
 from tests.unit.test_docs import request_errors
 from zhin_host import Turn, __version__
@@ -154,10 +156,16 @@ async def test_it_asks_for_no_token_where_there_is_none() -> None:
     assert made == orjson.loads(orjson.dumps(document(CONFIG, is_authenticated=False)))
 
 
-def test_its_server_is_the_base_of_the_routes_under_any_prefix() -> None:
-    for prefix in ("", "/apps/zhin"):
-        where = f"http://localhost{prefix}{BASE}/openapi.json"
-        assert urljoin(where, DOCUMENT["servers"][0]["url"]) == f"http://localhost{prefix}{BASE}"
+async def test_its_server_is_where_the_routes_are_also_in_an_app_that_mounts_the_host() -> None:
+    async with hosting(silent) as host:
+        mounting = Starlette(routes=[Mount("/apps/zhin", host.host.app)])
+        for app, prefix in [(host.host.app, ""), (mounting, "/apps/zhin"), (host.host.app, "")]:
+            client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
+            async with client:
+                made = (await client.get(f"{prefix}{BASE}/openapi.json")).json()
+                url = made["servers"][0]["url"]
+                assert url == prefix + BASE
+                assert (await client.get(f"{url}/health")).status_code == 200
 
 
 def test_no_start_of_a_host_reads_its_tables() -> None:
@@ -171,6 +179,25 @@ def test_no_start_of_a_host_reads_its_tables() -> None:
     assert "zhin_host.http.routes" in done.stdout
     for name in ("openapi", "operations", "wire"):
         assert f"zhin_host.http.{name}'" not in done.stdout
+
+
+def test_an_answer_that_is_not_in_the_document_is_seen() -> None:
+    json = {"content-type": "application/json"}
+    good = b'{"ok":true,"service":"zhin-agent-session"}'
+    check_answer("GET", "/health", 200, json, good)
+    for status, headers, body in [
+        (202, json, good),
+        (200, {"content-type": "text/plain"}, good),
+        (200, json, b'{"ok":true}'),
+        (403, json, b'{"ok":false,"error":"SESSION_BUSY","message":"."}'),
+    ]:
+        with pytest.raises((AssertionError, jsonschema_rs.ValidationError)):
+            check_answer("GET", "/health", status, headers, body)
+    body = b'{"ok":false,"error":"SHUTTING_DOWN","message":"."}'
+    with pytest.raises(AssertionError, match="retry-after"):
+        check_answer("GET", "/ready", 503, json, body)
+    with pytest.raises(AssertionError, match="no operation"):
+        check_answer("GET", "/nowhere", 404, json, b'{"ok":false,"error":"SESSION_NOT_FOUND","message":"."}')
 
 
 # -- bodies --------------------------------------------------------------------------------------------------------

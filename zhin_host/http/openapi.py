@@ -11,7 +11,7 @@ from typing import Any, Final
 from zhin_host import errors
 from zhin_host.config import Config
 from zhin_host.events import VOCABULARY
-from zhin_host.http.app import ROUTES, Endpoint
+from zhin_host.http.app import BASE, ROUTES, Endpoint
 from zhin_host.http.operations import EVERYWHERE, EXTRAS, OPERATIONS, Errors, Operation
 from zhin_host.http.parameters import Parameter
 from zhin_host.http.wire import (
@@ -44,17 +44,18 @@ _STREAM_HEADERS: Final = {
 }
 
 
-def document(config: Config, *, is_authenticated: bool) -> dict[str, Any]:
+def document(config: Config, *, is_authenticated: bool, prefix: str = "") -> dict[str, Any]:
     """The document.
 
     Args:
         config: The limits that it tells.
         is_authenticated: Whether callers must say who they are.
+        prefix: The path of the app that the host is mounted in.
     """
     made = {
         "openapi": "3.1.1",
         "info": {"title": "zhin_host", "version": version("zhin-host"), "description": _ABOUT},
-        "servers": [{"url": "../v1"}],
+        "servers": [{"url": prefix + BASE}],
         "paths": {path: dict(_path_item(path, is_authenticated=is_authenticated)) for path in ROUTES},
         "components": {
             "schemas": {**_objects(), **_events(), **_errors()},

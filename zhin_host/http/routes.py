@@ -76,7 +76,7 @@ class Routes:
         self._authenticator = authenticator
         self._config = config
         self._info = info
-        self._document: bytes | None = None
+        self._document: tuple[str, bytes] | None = None  # and the prefix that it is for
         self._health = Reply(200, orjson.dumps({"ok": True, "service": "zhin-agent-session"}))
 
     async def _who(self, call: Call) -> Principal:
@@ -116,18 +116,18 @@ class Routes:
         await self._who(call)
         return ok({"ok": True, **self._info()})
 
-    async def openapi(self, call: Call) -> Reply:  # noqa: ARG002 - every handler takes the call
+    async def openapi(self, call: Call) -> Reply:
         """GET /openapi.json: made when it is first asked for, and away from the loop."""
-        if self._document is None:
-            self._document = await asyncio.to_thread(self._make_document)
-        return Reply(200, self._document)
+        prefix = call.scope.get("root_path", "")
+        if self._document is None or self._document[0] != prefix:
+            self._document = (prefix, await asyncio.to_thread(self._make_document, prefix))
+        return Reply(200, self._document[1])
 
-    def _make_document(self) -> bytes:
+    def _make_document(self, prefix: str) -> bytes:
         from zhin_host.http.openapi import document  # noqa: PLC0415 - no start pays for its tables
 
-        return orjson.dumps(
-            document(self._config, is_authenticated=not isinstance(self._authenticator, AllowAll))
-        )
+        is_authenticated = not isinstance(self._authenticator, AllowAll)
+        return orjson.dumps(document(self._config, is_authenticated=is_authenticated, prefix=prefix))
 
     async def start(self, call: Call) -> Reply:
         """POST /session."""
