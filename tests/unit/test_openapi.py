@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from starlette.types import ASGIApp
 
 from tests.documented import DOCUMENT, check_answer, validator
 from tests.hosting import hosting
@@ -159,7 +160,8 @@ async def test_it_asks_for_no_token_where_there_is_none() -> None:
 async def test_its_server_is_where_the_routes_are_also_in_an_app_that_mounts_the_host() -> None:
     async with hosting(silent) as host:
         mounting = Starlette(routes=[Mount("/apps/zhin", host.host.app)])
-        for app, prefix in [(host.host.app, ""), (mounting, "/apps/zhin"), (host.host.app, "")]:
+        apps: list[tuple[ASGIApp, str]] = [(host.host.app, ""), (mounting, "/apps/zhin"), (host.host.app, "")]
+        for app, prefix in apps:
             client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
             async with client:
                 made = (await client.get(f"{prefix}{BASE}/openapi.json")).json()
