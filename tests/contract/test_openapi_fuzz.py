@@ -26,7 +26,6 @@ from zhin_host.http import BearerTokens
 TOKEN: Final = "ada-0123456789abcdef"
 HEADERS: Final = {"Authorization": f"Bearer {TOKEN}"}
 
-
 Case = schemathesis.Case[Any]
 
 MESSAGES: Final = {
@@ -35,7 +34,23 @@ MESSAGES: Final = {
     "answer_relayed": "approve it",
     "authorize": "authorize forge",
 }
-"""What the agent is asked, for the session to be in the state that an operation is for; else \"say x\"."""
+"""What the agent is asked, for the session to be in the state that an operation is for; else to say something."""
+
+BOUNDS: Final = ("an integer beyond 64 bits", "is nested deeper than", "over the limit of")
+"""What the document tells in words, as no schema can."""
+
+SETTINGS: Final = settings(
+    max_examples=20,
+    deadline=None,  # the machine may be busy
+    derandomize=True,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],  # a failure is shown as it was found: sessions cannot be shrunk
+    suppress_health_check=list(HealthCheck),  # the host's fixture outlives an example on purpose
+)
+# Parameters that no route knows are ignored, as the document says; schemathesis would take that for a mistake.
+CONFIG: Final = SchemathesisConfig.from_dict({"generation": {"allow-extra-parameters": False}})
+SCHEMA: Final = schemathesis.openapi.from_dict(copy.deepcopy(DOCUMENT), config=CONFIG)  # deep: it is changed
+WALKS: Final[Any] = SCHEMA.as_state_machine()
 
 
 class Stage:
@@ -118,26 +133,6 @@ def answers(stage: Stage) -> Iterator[Counter[int]]:
     counted: Counter[int] = Counter()
     yield counted
     assert any(200 <= status < 300 for status in counted), counted
-
-
-# Parameters that no route knows are ignored, which schemathesis takes for a mistake.
-CONFIG: Final = SchemathesisConfig.from_dict({"generation": {"allow-extra-parameters": False}})
-# What the document tells in words, as no schema can.
-BOUNDS: Final = ("an integer beyond 64 bits", "is nested deeper than", "over the limit of")
-
-
-SETTINGS: Final = settings(
-    max_examples=20,
-    deadline=None,  # the machine may be busy
-    derandomize=True,
-    database=None,
-    phases=[Phase.explicit, Phase.generate],  # a failure is shown as it was found: sessions cannot be shrunk
-    suppress_health_check=list(HealthCheck),  # the host's fixture outlives an example on purpose
-)
-SCHEMA: Final = schemathesis.openapi.from_dict(
-    copy.deepcopy(DOCUMENT), config=CONFIG
-)  # it changes what it is given
-WALKS: Final[Any] = SCHEMA.as_state_machine()
 
 
 @SCHEMA.parametrize()

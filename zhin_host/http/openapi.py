@@ -53,7 +53,7 @@ def document(config: Config, *, is_authenticated: bool, prefix: str = "") -> dic
         prefix: The path of the app that the host is mounted in.
     """
     made = {
-        "openapi": "3.1.1",
+        "openapi": "3.1.0",
         "info": {"title": "zhin_host", "version": version("zhin-host"), "description": _ABOUT},
         "servers": [{"url": prefix + BASE}],
         "paths": {path: dict(_path_item(path, is_authenticated=is_authenticated)) for path in ROUTES},
