@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any, Final, Generic, Literal, TypeVar, get_args
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar, get_args
 
 from zhin_host.clock import SESSION_ID_PATTERN
 from zhin_host.errors import BadRequest
@@ -18,8 +17,7 @@ Status = Literal["running", "waiting", "completed", "failed"]
 Name = TypeVar("Name", bound=str)
 
 
-@dataclass(frozen=True, slots=True)
-class WholeNumber:
+class WholeNumber(NamedTuple):
     """A number from `least` to `most`, in at most 15 decimal digits."""
 
     name: str
@@ -41,8 +39,7 @@ class WholeNumber:
         return {"type": "integer", "minimum": self.least, "maximum": self.most, **default}
 
 
-@dataclass(frozen=True, slots=True)
-class Choice(Generic[Name]):
+class Choice(NamedTuple, Generic[Name]):
     """One of a few words."""
 
     name: str
@@ -63,8 +60,7 @@ class Choice(Generic[Name]):
         return {"type": "string", "enum": list(self.words)}
 
 
-@dataclass(frozen=True, slots=True)
-class Shaped:
+class Shaped(NamedTuple):
     """A text of a shape.
 
     Attributes:

@@ -158,6 +158,7 @@ FIELDS: Final[Mapping[str, Schema]] = {
     "alreadyAnswered": _told(_BOOL, "Whether this answer was given before; it then did nothing."),
     "outcome": _words("approved", "denied", "answered", "expired", "cancelled"),
     "success": _BOOL,
+    "errorType": _text("The exception's type; absent where it is one of the host's own."),
     "errorText": _text("Why it failed."),
     "by": _text("Who, from the authentication."),
     "owner": _text("Who started the session, from the authentication."),
@@ -213,13 +214,15 @@ OBJECTS: Final[Mapping[str, str]] = {
         "ok sessionId agent continuationToken status parked pendingRequestIds pendingRequests turn steps grants "
         "metadata createdAt updatedAt cursor owner? brokenAt?"
     ),
-    "PendingRequest": "kind requestId callId index prompt? toolName? args? argsDigest? scope? options? expiresAt? "
-    "connection? authUrl?",
+    "PendingRequest": (
+        "kind requestId callId index prompt? toolName? args? argsDigest? scope? options? expiresAt? "
+        "connection? authUrl?"
+    ),
     "OpenTurn": "turnId startIndex attempt cancelling?",
     "Step": "stepId turnId status:stepStatus startedAt attempt completedAt? interruptKind? requestId?",
     "Audit": "ok:isWhole sessionId events bytes lastSum faults",
     "Fault": "index byte message",
-    "ActionError": "code message",
+    "ActionError": "code type:errorType? message",
     "Part": "type:textType text",
 }
 """What the host answers with, and the parts of it."""
