@@ -68,9 +68,12 @@ class Hosting:
         return await self.store.proceed(NOBODY, session_id, view["continuationToken"], message)
 
     async def run(self, message: Any = "Hello", **metadata: Any) -> list[ev.Event]:
-        """A whole new session up to where it rests first."""
+        """A whole new session up to where it rests first, each event of it as the OpenAPI document has it."""
         accepted = await self.start(message, **metadata)
-        return await self.events(accepted.session_id)
+        content = await self.content(accepted.session_id)
+        for line in content.splitlines():
+            check_event(orjson.loads(line))
+        return decoded(accepted.session_id, content)
 
     async def approve(self, session_id: str, request_id: str, *, approved: bool = True) -> None:
         await self.store.answer(NOBODY, session_id, request_id, {"approved": approved}, None)
@@ -250,7 +253,6 @@ def decoded(session_id: str, content: bytes) -> list[ev.Event]:
             data = orjson.loads(parts.data)
             events.append(ev.Event(parts.index, parts.type, parts.timestamp_ms, data, parts.sum))
         link = events[-1].sum
-        check_event(orjson.loads(line))
     return events
 
 
