@@ -15,6 +15,7 @@ from typing import Any, Final
 import httpx
 import orjson
 
+from tests.documented import check_event, check_response
 from tests.fakes import FakeClock
 from zhin_host import events as ev
 from zhin_host.audit import audit_session
@@ -52,7 +53,8 @@ class Hosting:
         """HTTP without a socket. A stream's body is there when it has ended."""
         transport = httpx.ASGITransport(app=self.host.app)
         base_url = "http://localhost:8787/zhin/v1"
-        async with httpx.AsyncClient(transport=transport, base_url=base_url) as client:
+        hooks = {"response": [check_response]}
+        async with httpx.AsyncClient(transport=transport, base_url=base_url, event_hooks=hooks) as client:
             yield client
 
     # -- commands --------------------------------------------------------------------------------------------
@@ -66,9 +68,12 @@ class Hosting:
         return await self.store.proceed(NOBODY, session_id, view["continuationToken"], message)
 
     async def run(self, message: Any = "Hello", **metadata: Any) -> list[ev.Event]:
-        """A whole new session up to where it rests first."""
+        """A whole new session up to where it rests first, each event of it as the OpenAPI document has it."""
         accepted = await self.start(message, **metadata)
-        return await self.events(accepted.session_id)
+        content = await self.content(accepted.session_id)
+        for line in content.splitlines():
+            check_event(orjson.loads(line))
+        return decoded(accepted.session_id, content)
 
     async def approve(self, session_id: str, request_id: str, *, approved: bool = True) -> None:
         await self.store.answer(NOBODY, session_id, request_id, {"approved": approved}, None)

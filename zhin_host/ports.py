@@ -212,7 +212,7 @@ class Authenticator(Protocol):
     """Says who calls: the seam for one's own (docs/access.md)."""
 
     async def authenticate(self, headers: Mapping[bytes, bytes]) -> Principal:
-        """The caller. Called once for each request but those of /health and /ready, many at the same time.
+        """The caller. Called once for each request but those of the open routes, many at the same time.
 
         It runs on the host's loop: what takes long or blocks goes to a thread or an async client. What it raises
         beside Unauthorized is answered 500 and lets nobody in.

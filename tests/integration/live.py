@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 
+from tests.documented import check_event, check_response
 from zhin_host import Turn, tool
 from zhin_host.host import AgentSessionHost
 from zhin_host.server import Server, bind
@@ -80,7 +81,9 @@ class Serving:
     def __init__(self, host: AgentSessionHost, port: int, server: Server, task: asyncio.Task[None]) -> None:
         self.host = host
         self.port = port
-        self.client = httpx.AsyncClient(base_url=f"http://localhost:{port}/zhin/v1", timeout=20)
+        hooks = {"response": [check_response]}
+        base_url = f"http://localhost:{port}/zhin/v1"
+        self.client = httpx.AsyncClient(base_url=base_url, timeout=20, event_hooks=hooks)
         self._server = server
         self._task = task
 
@@ -103,7 +106,10 @@ class Serving:
         path = f"/session/{session['sessionId']}/stream"
         response = await self.client.get(path, params=parameters)
         assert response.status_code == 200, response.text
-        return [json.loads(line) for line in response.content.split(b"\n") if line]
+        events = [json.loads(line) for line in response.content.split(b"\n") if line]
+        for event in events:
+            check_event(event)
+        return events
 
     async def parked(self, message: str) -> tuple[dict[str, Any], str]:
         """A session that waits for a person, and the request it waits for."""

@@ -59,6 +59,7 @@ ROUTES: Final[Mapping[str, Mapping[str, Endpoint]]] = {
     "/health": {"GET": Endpoint("health", is_open=True)},
     "/ready": {"GET": Endpoint("ready", is_open=True)},
     "/info": {"GET": Endpoint("info")},
+    "/openapi.json": {"GET": Endpoint("openapi", is_open=True)},
 }
 ROOT_ROUTES: Final[Mapping[str, Mapping[str, Endpoint]]] = {"/metrics": {"GET": Endpoint("metrics")}}
 """Those that stand at the root and not below BASE: where scrapers look."""

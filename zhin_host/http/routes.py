@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any
 
 import orjson
 from starlette.types import ASGIApp, Receive, Scope
@@ -11,19 +12,17 @@ from starlette.types import ASGIApp, Receive, Scope
 from zhin_host.answers import Answered
 from zhin_host.clock import is_session_id
 from zhin_host.config import Config
-from zhin_host.errors import AuthorizationRequestNotFound, BadRequest, RequestError, SessionNotFound
+from zhin_host.errors import AuthorizationRequestNotFound, RequestError, SessionNotFound
 from zhin_host.events import digest
 from zhin_host.http import schema
+from zhin_host.http.auth import AllowAll
 from zhin_host.http.metrics import Exposition
+from zhin_host.http.parameters import BEFORE, LIMIT, STATUS
 from zhin_host.http.reply import SESSION_ID, Reply, error_reply, ok
 from zhin_host.http.streaming import StreamReply, format_of, query_of, start_index_of, until_of
 from zhin_host.intake import Accepted, Key
 from zhin_host.ports import Authenticator, Principal, Right
 from zhin_host.store import HttpAgentSessionStore
-
-_STATUSES: Final = ("running", "waiting", "completed", "failed")
-_LIMIT_MAX: Final = 200
-_LIMIT_DEFAULT: Final = "50"
 
 
 class Call:
@@ -80,6 +79,7 @@ class Routes:
         self._config = config
         self._info = info
         self._exposition = exposition
+        self._document: tuple[str, bytes] | None = None  # and the prefix that it is for
         self._health = Reply(200, orjson.dumps({"ok": True, "service": "zhin-agent-session"}))
 
     async def _who(self, call: Call) -> Principal:
@@ -124,6 +124,19 @@ class Routes:
         await self._who(call)
         text, content_type = self._exposition.text(call.headers.get(b"accept", b"").decode("latin-1"))
         return Reply(200, text, content_type=content_type)
+
+    async def openapi(self, call: Call) -> Reply:
+        """GET /openapi.json: made when it is first asked for, and away from the loop."""
+        prefix = call.scope.get("root_path", "")
+        if self._document is None or self._document[0] != prefix:
+            self._document = (prefix, await asyncio.to_thread(self._make_document, prefix))
+        return Reply(200, self._document[1])
+
+    def _make_document(self, prefix: str) -> bytes:
+        from zhin_host.http.openapi import document  # noqa: PLC0415 - no start pays for its tables
+
+        is_authenticated = not isinstance(self._authenticator, AllowAll)
+        return orjson.dumps(document(self._config, is_authenticated=is_authenticated, prefix=prefix))
 
     async def start(self, call: Call) -> Reply:
         """POST /session."""
@@ -236,16 +249,10 @@ class Routes:
     async def page(self, call: Call) -> Reply:
         """GET /sessions."""
         query = query_of(call.scope["query_string"])
-        status = query.get("status")
-        if status is not None and status not in _STATUSES:
-            raise BadRequest(f"status is one of {', '.join(_STATUSES)}, not {status!r:.40}.")
-        limit = query.get("limit", _LIMIT_DEFAULT)
-        if not (limit.isascii() and limit.isdigit() and len(limit) <= 3 and 1 <= int(limit) <= _LIMIT_MAX):  # noqa: PLR2004
-            raise BadRequest(f"limit is a whole number from 1 to {_LIMIT_MAX}, not {limit!r:.40}.")
-        before = query.get("before")
-        if before is not None and not is_session_id(before):
-            raise BadRequest(f"before is a sessionId, not {before!r:.80}.")
-        page = await self._store.page(await self._who(call), status, int(limit), before)
+        status = STATUS.read(query["status"]) if "status" in query else None
+        limit = LIMIT.read(query.get("limit", str(LIMIT.default)))
+        before = BEFORE.read(query["before"]) if "before" in query else None
+        page = await self._store.page(await self._who(call), status, limit, before)
         fields: dict[str, Any] = {"ok": True, "sessions": page.sessions}
         if page.next_before is not None:
             fields["nextBefore"] = page.next_before

@@ -19,6 +19,7 @@ from starlette.types import Receive
 from zhin_host.clock import ULID_PATTERN
 from zhin_host.config import Config
 from zhin_host.errors import BadRequest, BodyTimeout, BodyTooLarge, UnsupportedMediaType
+from zhin_host.http.parameters import IDEMPOTENCY_KEY
 from zhin_host.intake import Message, OnBusy
 
 Headers = Mapping[bytes, bytes]
@@ -27,7 +28,6 @@ Body = dict[str, Any]
 _INTEGER_MIN: Final = -(2**63)
 _INTEGER_MAX: Final = 2**64 - 1
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")  # the shortest integer beyond 64 bits has 19 digits
-_KEY = re.compile(rb"[!-~]{1,255}")
 _REQUEST_ID = re.compile(f"req_{ULID_PATTERN}_{ULID_PATTERN}")
 
 
@@ -152,7 +152,8 @@ class FollowUp:
 def follow_up_of(body: Body) -> FollowUp:
     """The body of POST /session/{id}."""
     token = required_text_of(body, "continuationToken")
-    policy = text_of(body, "onBusy") or "reject"
+    policy = text_of(body, "onBusy")
+    policy = "reject" if policy is None else policy
     for known in get_args(OnBusy):
         if policy == known:
             return FollowUp(token, message_of(body), known)
@@ -166,11 +167,7 @@ def key_of(headers: Headers) -> str | None:
         BadRequest: It is not 1 to 255 visible ASCII characters.
     """
     key = headers.get(b"idempotency-key")
-    if key is not None and _KEY.fullmatch(key) is None:
-        raise BadRequest(
-            "The header Idempotency-Key is not 1 to 255 visible ASCII characters; send such a one."
-        )
-    return None if key is None else key.decode("ascii")
+    return None if key is None else IDEMPOTENCY_KEY.read(key.decode("latin-1"))
 
 
 @dataclass(frozen=True, slots=True)

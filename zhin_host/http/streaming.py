@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from zhin_host.errors import BadRequest, StorageUnavailable
 from zhin_host.http.guard import abort
+from zhin_host.http.parameters import LAST_EVENT_ID, LAST_EVENT_ID_HEADER, START_INDEX, UNTIL
 from zhin_host.http.reply import IS_STARTED
 from zhin_host.http.schema import Headers
 from zhin_host.logline import tell
@@ -22,7 +23,6 @@ Format = Literal["ndjson", "sse"]
 
 _logger = logging.getLogger("zhin_host.http")
 
-_CURSOR = re.compile(r"-?[0-9]{1,15}")
 _EVENT = re.compile(rb'^\{"index":([0-9]+),"type":"([^"]+)".*\n', re.MULTILINE)
 _WRITE_BYTES: Final = 64 * 1024
 _SSE_FIRST: Final = b"retry: 1000\n\n"
@@ -60,21 +60,13 @@ def start_index_of(headers: Headers, query: dict[str, str]) -> int:
     """Where to begin: after Last-Event-ID, else after lastEventId, else at startIndex, else at 0.
 
     Raises:
-        BadRequest: The one that counts is not a whole number of at most 15 digits.
+        BadRequest: One of them, whether it counts or not, is not a whole number of at most 15 digits.
     """
-    last_seen = headers.get(b"last-event-id")
-    if last_seen is not None:
-        return _index(last_seen.decode("latin-1"), "Last-Event-ID", is_seen=True) + 1
+    start = START_INDEX.read(query.get("startIndex", str(START_INDEX.default)))
     if "lastEventId" in query:
-        return _index(query["lastEventId"], "lastEventId", is_seen=True) + 1
-    return _index(query.get("startIndex", "0"), "startIndex", is_seen=False)
-
-
-def _index(text: str, name: str, *, is_seen: bool) -> int:
-    if not _CURSOR.fullmatch(text) or (is_seen and text.startswith("-")):
-        sign = ", not negative" if is_seen else ""
-        raise BadRequest(f"{name} is a whole number of at most 15 digits{sign}, not {text!r:.40}.")
-    return int(text)
+        start = LAST_EVENT_ID.read(query["lastEventId"]) + 1
+    last_seen = headers.get(b"last-event-id")
+    return start if last_seen is None else LAST_EVENT_ID_HEADER.read(last_seen.decode("latin-1")) + 1
 
 
 def until_of(query: dict[str, str], stream_format: Format) -> Until:
@@ -83,13 +75,10 @@ def until_of(query: dict[str, str], stream_format: Format) -> Until:
     Raises:
         BadRequest: It is none of the three.
     """
-    match query.get("until"):
-        case None:
-            return "never" if stream_format == "sse" else "boundary"
-        case ("boundary" | "tail" | "never") as until:
-            return until
-        case other:
-            raise BadRequest(f"until is boundary, tail or never, not {other!r:.40}.")
+    until = query.get("until")
+    if until is None:
+        return "never" if stream_format == "sse" else "boundary"
+    return UNTIL.read(until)
 
 
 class StreamReply:
