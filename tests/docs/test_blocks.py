@@ -1,0 +1,61 @@
+"""Every block of every page is run by a test, and does what the page says."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.docs.blocks import LANGUAGES, OUTPUTS, PLAIN, PROGRAMS, ROOT, SHELL, Block, blocks_of, pages
+from tests.docs.expected import is_as_shown
+from tests.docs.shell import Shell, checkout_in, free_port
+from tests.docs.story import Story
+
+# Pages whose blocks need more than a story: a test of their own runs them, and counts them.
+OWN: Final = {
+    "cli.md": "tests/e2e/test_docs_cli.py",
+    "client.md": "tests/e2e/test_docs_client.py",
+}
+
+# What a page takes for granted, done before its first block.
+BEFORE: Final[dict[str, str]] = {}
+
+PROGRAM_OF: Final = {SHELL: "bash", "python": "bash", "javascript": "node"}
+STORIES: Final = [page for page in pages() if page not in OWN and any(map(str, blocks_of(page)))]
+
+
+def test_every_block_is_of_a_kind_that_a_runner_knows() -> None:
+    unknown = [
+        f"{page}:{block.line} {block.language or 'indented'}"
+        for page in pages()
+        for block in blocks_of(page)
+        if block.language not in LANGUAGES
+    ]
+    assert not unknown, f"these have no runner; a block that cannot run is {PLAIN}"
+
+
+def test_every_page_with_blocks_is_run_by_exactly_one_test() -> None:
+    assert {page for page in pages() if blocks_of(page)} == {*STORIES, *OWN}
+    for page, module in OWN.items():
+        assert f'"{page}"' in (ROOT / module).read_text(), f"{module} does not read {page}"
+        assert {block.language for block in blocks_of(page)} <= {SHELL, "python", PLAIN}, page
+
+
+@pytest.mark.timeout(120)  # several processes
+@pytest.mark.parametrize("page", STORIES)
+def test_a_reader_who_follows_the_page_gets_what_it_shows(page: str, tmp_path: Path) -> None:
+    blocks = blocks_of(page)
+    for program in {PROGRAM_OF[block.language] for block in blocks if block.language in PROGRAM_OF} | {"curl"}:
+        if shutil.which(program) is None:
+            pytest.skip(f"{page} needs {program}, which is not installed")
+    with checkout_in(tmp_path) as folder, Shell(folder, free_port()) as shell:
+        story = Story(page, folder, shell)
+        if page in BEFORE:
+            story.tell(Block(0, SHELL, "", BEFORE[page]), None)
+        for block, after in zip(blocks, [*blocks[1:], None], strict=True):
+            story.tell(block, after if after is not None and after.language in OUTPUTS else None)
+    log = folder / "data" / "host.log"
+    assert not log.exists() or "Traceback" not in log.read_text()
