@@ -15,6 +15,7 @@ _VARYING: Final = (
     (re.compile(r"\b[A-Za-z0-9_-]{43}\b(?!\")"), "…"),
     (re.compile(r"sha256:[0-9a-f]{64}"), "sha256:…"),
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?"), "…"),
+    (re.compile(r"\(\d+(\.\d+)? m?s\)"), "(… ms)"),
     (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:…"),
 )
 _ELLIPSIS: Final = "…"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -19,6 +23,14 @@ from tests.e2e.process import DEADLINE_S, environment
 
 PORT: Final = "8787"
 _END: Final = "the block has ended"
+
+
+@cache
+def bytecode() -> str:
+    """A folder for what Python compiles: pages start many short processes, and only the first compiles a library."""
+    folder = tempfile.mkdtemp(prefix="zhin-docs-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 @contextmanager
@@ -44,10 +56,16 @@ class Shell:
 
     def __init__(self, cwd: Path, port: int) -> None:
         self._port = str(port)
+        address = f"http://127.0.0.1:{port}"
         self._shell = subprocess.Popen(
             ["bash"],
             cwd=cwd,
-            env=environment(ZHIN_PORT=self._port, ZHIN_URL=f"http://127.0.0.1:{port}"),
+            env=environment(
+                ZHIN_PORT=self._port,
+                ZHIN_URL=address,
+                PYTHONDONTWRITEBYTECODE="",
+                PYTHONPYCACHEPREFIX=bytecode(),
+            ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
