@@ -14,6 +14,15 @@ ROOT: Final = Path(__file__).parents[2]
 _OUTSIDE: Final = re.compile(r"\]\(\.\./(adr/|CHANGELOG\.md)")
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put every decision into the navigation, in order."""
+    decisions = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "adr").glob("*.md"))]
+    config.nav = [
+        {"Decisions": decisions} if part == {"Decisions": []} else part for part in config.nav or []
+    ]
+    return config
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the decisions and the changelog where they lie: no copy of them is kept."""
     for path in (*sorted((ROOT / "adr").glob("*.md")), ROOT / "CHANGELOG.md"):

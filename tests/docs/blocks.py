@@ -11,8 +11,14 @@ ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
 
 SHELL: Final = "sh"  # pasted into one bash, whose folder and variables last for the page
-PROGRAMS: Final = {"python": ("python -W error", "py"), "javascript": ("node --no-warnings --experimental-eventsource", "mjs")}
-OUTPUTS: Final = ("output", "json")  # what the block before it printed, to the letter but for ids, times and …
+PROGRAMS: Final = {
+    "python": ("python -W error", "py"),
+    "javascript": ("node --no-warnings --experimental-eventsource", "mjs"),
+}
+OUTPUTS: Final = (
+    "output",
+    "json",
+)  # what the block before it printed, to the letter but for ids, times and …
 PLAIN: Final = "text"  # for reading only
 LANGUAGES: Final = {SHELL, *PROGRAMS, *OUTPUTS, PLAIN}
 

@@ -12,7 +12,18 @@ from tests.docs.blocks import ROOT
 
 # The names of zhin_host in the order of a reader's needs; with a dot, what one of them returns.
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "For agents": ("Turn", "tool", "tools.Tool", "Retry", "current_action", "actions.CurrentAction", "ToolDenied", "RequestExpired", "ActionFailed", "AttemptEnded"),
+    "For agents": (
+        "Turn",
+        "tool",
+        "tools.Tool",
+        "Retry",
+        "current_action",
+        "actions.CurrentAction",
+        "ToolDenied",
+        "RequestExpired",
+        "ActionFailed",
+        "AttemptEnded",
+    ),
     "For programs that host": (
         "create_agent_session_host",
         "AgentSessionHost",

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -23,14 +19,6 @@ from tests.e2e.process import DEADLINE_S, environment
 
 PORT: Final = "8787"
 _END: Final = "the block has ended"
-
-
-@cache
-def bytecode() -> str:
-    """A folder for what Python compiles: pages start many short processes, and only the first compiles a library."""
-    folder = tempfile.mkdtemp(prefix="zhin-docs-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
 
 
 @contextmanager
@@ -63,8 +51,7 @@ class Shell:
             env=environment(
                 ZHIN_PORT=self._port,
                 ZHIN_URL=address,
-                PYTHONDONTWRITEBYTECODE="",
-                PYTHONPYCACHEPREFIX=bytecode(),
+                PYTHONDONTWRITEBYTECODE="",  # pages start many short processes; no page writes a module twice
             ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -85,7 +72,9 @@ class Shell:
             if kind is None:
                 self.paste("kill -9 $host 2>/dev/null; wait $host 2>/dev/null\n")
         finally:
-            os.killpg(self._shell.pid, signal.SIGKILL)  # the bash and what it started, in a session of their own
+            os.killpg(
+                self._shell.pid, signal.SIGKILL
+            )  # the bash and what it started, in a session of their own
         self._shell.stdin.close()
         self._shell.stdout.close()
         self._shell.wait(DEADLINE_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +11,7 @@ from tests.docs.blocks import DOCS, OUTPUTS, PLAIN, PROGRAMS, SHELL, Block
 from tests.docs.expected import is_as_shown
 from tests.docs.shell import Shell
 
-_SERVING: Final = ("scripts/serve", "zhin-host serve")
+_SERVING: Final = re.compile(r"(\w+=\S+ )*(scripts/serve|zhin-host serve)\b(.*[^&])?")
 _TRAP: Final = "trap 'echo \"ended with $?: $BASH_COMMAND\"' ERR"
 _FAILED: Final = "ended with "
 
@@ -18,7 +19,7 @@ _FAILED: Final = "ended with "
 # this one says that it listens.
 _SERVE: Final = """
 [ -z "${{host:-}}" ] || {{ kill $host && wait $host; }} 2>/dev/null || true
-exec {{listening}}< <(exec {command} 2>>data/host.log); host=$!
+exec {{listening}}< <(exec env {command} 2>>data/host.log); host=$!
 read -r line <&$listening && echo "$line" || cat data/host.log
 """
 
@@ -67,7 +68,7 @@ class Story:
     def _run(self, block: Block) -> str:
         if block.language == SHELL:
             *before, last = block.text.rstrip("\n").split("\n")
-            if last.startswith(_SERVING) and not last.endswith("&"):
+            if _SERVING.fullmatch(last):
                 return self._shell.paste("\n".join([*before, _SERVE.format(command=last)]))
             return self._shell.paste(block.text)
         command, ending = PROGRAMS[block.language]

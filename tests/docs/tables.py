@@ -10,8 +10,13 @@ from zhin_host import errors
 from zhin_host.client.errors import refusal
 from zhin_host.http.app import BASE, ROUTES
 
-# What each handler is for; what its body, or its query, holds; and what its answer holds beside `ok`. A question mark is
-# for what may be missing. tests/docs/test_routes.py sends and gets it all.
+VIEW: Final = (
+    "sessionId, agent, owner?, status, parked, pendingRequestIds, pendingRequests, continuationToken, cursor, turn, "
+    "steps, grants, metadata, createdAt, updatedAt, brokenAt?"
+)
+
+# What each handler is for; what its body, or its query, holds; and what its answer holds beside `ok`. A question mark
+# is for what may be missing. tests/docs/test_routes.py sends and gets it all.
 TOLD: Final = {
     "start": (
         "a new session and its first turn",
@@ -26,8 +31,7 @@ TOLD: Final = {
     "view": (
         "how it stands now",
         "",
-        "sessionId, agent, owner?, status, parked, pendingRequestIds, pendingRequests, continuationToken, cursor, turn, "
-        "steps, grants, metadata, createdAt, updatedAt, brokenAt?",
+        VIEW,
     ),
     "delete": ("remove it, its streams ended and no byte left", "", "sessionId"),
     "stream": ("its events, NDJSON or SSE", "startIndex?, until?", "events"),

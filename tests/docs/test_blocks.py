@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.docs.blocks import LANGUAGES, OUTPUTS, PLAIN, PROGRAMS, ROOT, SHELL, Block, blocks_of, pages
-from tests.docs.expected import is_as_shown
+from tests.docs.blocks import LANGUAGES, OUTPUTS, PLAIN, ROOT, SHELL, Block, blocks_of, pages
 from tests.docs.shell import Shell, checkout_in, free_port
 from tests.docs.story import Story
 
@@ -20,8 +18,19 @@ OWN: Final = {
     "client.md": "tests/e2e/test_docs_client.py",
 }
 
-# What a page takes for granted, done before its first block.
-BEFORE: Final[dict[str, str]] = {}
+# What a page takes for granted: blocks of shell before its first one.
+BEFORE: Final = {
+    "access.md": ("export LOGIN_KEY='a key of at least thirty-two bytes, for HS256'",),
+    "turns.md": (  # a session whose last turn failed
+        r"""printf 'async def agent(turn):\n    await turn.run("look up", lambda: 1 / 0)\n' >failing.py""",
+        "zhin-host serve --agent failing:agent",
+        r"""
+curl -s $ZHIN_URL/zhin/v1/session -H 'content-type: application/json' -d '{"message":"tea"}' >started.json
+session=$(sed 's/.*"sessionId":"\([^"]*\)".*/\1/' started.json)
+curl -sN $ZHIN_URL/zhin/v1/session/$session/stream
+""",
+    ),
+}
 
 PROGRAM_OF: Final = {SHELL: "bash", "python": "bash", "javascript": "node"}
 STORIES: Final = [page for page in pages() if page not in OWN and any(map(str, blocks_of(page)))]
@@ -48,13 +57,15 @@ def test_every_page_with_blocks_is_run_by_exactly_one_test() -> None:
 @pytest.mark.parametrize("page", STORIES)
 def test_a_reader_who_follows_the_page_gets_what_it_shows(page: str, tmp_path: Path) -> None:
     blocks = blocks_of(page)
-    for program in {PROGRAM_OF[block.language] for block in blocks if block.language in PROGRAM_OF} | {"curl"}:
+    for program in {PROGRAM_OF[block.language] for block in blocks if block.language in PROGRAM_OF} | {
+        "curl"
+    }:
         if shutil.which(program) is None:
             pytest.skip(f"{page} needs {program}, which is not installed")
     with checkout_in(tmp_path) as folder, Shell(folder, free_port()) as shell:
         story = Story(page, folder, shell)
-        if page in BEFORE:
-            story.tell(Block(0, SHELL, "", BEFORE[page]), None)
+        for text in BEFORE.get(page, ()):
+            story.tell(Block(0, SHELL, "", text), None)
         for block, after in zip(blocks, [*blocks[1:], None], strict=True):
             story.tell(block, after if after is not None and after.language in OUTPUTS else None)
     log = folder / "data" / "host.log"

@@ -111,7 +111,9 @@ async def test_each_route_takes_and_gives_what_the_table_lists() -> None:
         [request] = (await caller.rested(session))["pendingRequestIds"]
         await caller.call("authorize", request=request, sessionId=session)
         token = (await caller.rested(session))["continuationToken"]
-        assert (await caller.call("cancel", session=session, turnId=turn["turnId"]))["status"] == "no_active_turn"
+        assert (await caller.call("cancel", session=session, turnId=turn["turnId"]))[
+            "status"
+        ] == "no_active_turn"
 
         await caller.call("proceed", session=session, continuationToken=token, message="fail")
         token = (await caller.rested(session))["continuationToken"]
