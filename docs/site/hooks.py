@@ -1,4 +1,4 @@
-"""What MkDocs is told beside its configuration: what lies outside docs/ is part of the site too, and no copy is kept."""
+"""What MkDocs is told beside its configuration: what lies outside docs/ is part of the site too; no copy is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page for those who build a web page: its reader goes on over a host that was killed, without gap or repetition."""
+"""The page about the browser: its reader goes on over a host that was killed, without a gap or a repetition."""
 
 from __future__ import annotations
 

@@ -76,6 +76,11 @@ def test_a_block_that_serves_is_a_terminal_of_its_own_and_takes_the_place_of_the
     story.tell(sh("curl -s $ZHIN_URL/zhin/v1/info | grep -o '\"streams_max\":7'\n"), None)
 
 
+def test_a_host_that_does_not_start_is_told(story: Story) -> None:
+    with pytest.raises(AssertionError, match="cannot be imported"):
+        story.tell(sh("zhin-host serve --agent nowhere:agent\n"), None)
+
+
 @pytest.mark.parametrize(
     ("shown", "printed", "is_same"),
     [
