@@ -48,6 +48,7 @@ PARTS: Final = (
 # Members that the host or the client uses itself, and nobody else.
 _NOT_FOR_USERS: Final = {
     "zhin_host.turn.Turn": {"attempt_of", "gate", "ends_session", "usage", "completed_message"},
+    "zhin_host.tools.Tool": {"bind", "policy_name", "scope_to_ask", "values"},
     "zhin_host.client.session.Session": {"saw", "handed_out", "forget"},
 }
 _LISTS: Final = {"parameters", "attributes", "raises"}

@@ -36,7 +36,9 @@ def checkout_in(folder: Path) -> Iterator[Path]:
     (folder / ".venv").symlink_to(sys.prefix)
     (folder / "examples").symlink_to(ROOT / "examples")
     yield folder
-    check_directory(folder / "data" / "http-agent-sessions")
+    for directory in (folder / "data").iterdir():
+        if directory.is_dir():
+            check_directory(directory)
 
 
 class Shell:
