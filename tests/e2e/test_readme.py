@@ -5,22 +5,18 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 import httpx
 import pytest
 
-from tests.conftest import check_directory
+from tests.docs.shell import Shell, checkout_in, free_port
 from tests.e2e.process import DEADLINE_S, Host, environment, run, spoken
 
 ROOT: Final = Path(__file__).parents[2]
-PORT: Final = "8787"
 
 
 class Block(NamedTuple):
@@ -49,68 +45,8 @@ def blocks_of(section: str, language: str = "sh") -> list[str]:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Iterator[Path]:
-    """A folder with the scripts, the environment and the examples of the checkout, and data of its own."""
-    scripts = tmp_path / "scripts"
-    scripts.mkdir()
-    for name in ("serve", "test"):
-        script = scripts / name
-        is_made = (ROOT / ".venv").exists() and (ROOT / ".venv").samefile(sys.prefix)
-        command = str(ROOT / "scripts" / name) if is_made else f"{sys.prefix}/bin/zhin-host {name}"
-        script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-        script.chmod(0o755)
-    (tmp_path / "data").mkdir()
-    (tmp_path / ".venv").symlink_to(sys.prefix)
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    yield tmp_path
-    check_directory(tmp_path / "data" / "http-agent-sessions")
-
-
-class Shell:
-    """One bash that is given blocks as a person would paste them."""
-
-    def __init__(self, cwd: Path, port: int) -> None:
-        self._port = str(port)
-        self._shell = subprocess.Popen(
-            ["bash"],
-            cwd=cwd,
-            env=environment(ZHIN_PORT=self._port),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.paste("kill -9 $host 2>/dev/null; wait $host 2>/dev/null\n")
-        assert self._shell.stdin is not None
-        assert self._shell.stdout is not None
-        self._shell.stdin.close()
-        self._shell.stdout.close()
-        self._shell.wait(DEADLINE_S)
-
-    def paste(self, block: str) -> str:
-        """Run a block in the shell as it is after the blocks before, and give what it printed."""
-        assert self._shell.stdin is not None
-        assert self._shell.stdout is not None
-        self._shell.stdin.write(block.replace(PORT, self._port) + "\necho; echo the block has ended\n")
-        self._shell.stdin.flush()
-        said = ""
-        while not said.endswith("\nthe block has ended\n"):
-            line = self._shell.stdout.readline()
-            assert line, said
-            said += line
-        return said
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
+    with checkout_in(tmp_path) as folder:
+        yield folder
 
 
 def test_every_block_is_run_by_a_test_here() -> None:

@@ -28,7 +28,9 @@ CLAIMS: dict[str, Any] = {
 
 def json_web_tokens() -> Authenticator:
     """The page's authenticator."""
-    [source] = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    [source] = re.findall(
+        r"^```python title=\"json_web_tokens.py\"\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL
+    )
     names: dict[str, Any] = {"__name__": "docs"}
     exec(compile(source, str(PAGE), "exec"), names)  # noqa: S102 - the page's own code
     made: Authenticator = names["JsonWebTokens"](KEY)

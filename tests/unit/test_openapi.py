@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 
 from tests.documented import DOCUMENT, check_answer, validator
 from tests.hosting import hosting
-from tests.unit.test_docs import request_errors
+from tests.docs.tables import request_errors
 from zhin_host import Turn, __version__
 from zhin_host.config import Config
 from zhin_host.errors import BadRequest, RequestError
