@@ -12,8 +12,10 @@ from starlette.types import ASGIApp, Message, Scope
 from zhin_host.answers import Answered
 from zhin_host.clock import SessionId
 from zhin_host.config import Config
+from zhin_host.gauges import Gauges
 from zhin_host.http import AllowAll, create_app
 from zhin_host.intake import Accepted, Key, OnBusy
+from zhin_host.meters import Meters
 from zhin_host.ports import Authenticator, Principal
 from zhin_host.store import HttpAgentSessionStore, Page
 from zhin_host.subscriptions import Feed, Subscription, Subscriptions, Until
@@ -212,18 +214,26 @@ class FakeStore(HttpAgentSessionStore):
         self._note("subscribe", who.name, session_id, start_index, until)
         return self.stage.subscribe(start_index, until)
 
-    def check_ready(self) -> None:
+    async def check_ready(self) -> None:
         if self.error is not None:
             raise self.error
 
 
-def app_of(store: FakeStore, *, authenticator: Authenticator | None = None, **settings: Any) -> ASGIApp:
+def app_of(
+    store: FakeStore,
+    *,
+    authenticator: Authenticator | None = None,
+    meters: Meters | None = None,
+    **settings: Any,
+) -> ASGIApp:
     """The app over a fake store; settings are those of Config."""
     return create_app(
         store,
         authenticator=authenticator or AllowAll(),
         config=Config(**settings),
         info=lambda: {"agents": [{"name": "scripted"}]},
+        meters=meters or Meters(),
+        gauges=lambda: Gauges(0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0),
     )
 
 

@@ -77,6 +77,11 @@ def _number(ulid: str) -> int:
     return number
 
 
+def time_of(session_id: SessionId) -> int:
+    """When the session was made, milliseconds since the epoch."""
+    return _number(session_id[4:14])
+
+
 def is_session_id(text: str) -> bool:
     """Whether the text has the shape of a sessionId (contract section 3): nothing else reaches the store."""
     return _SESSION_ID.fullmatch(text) is not None

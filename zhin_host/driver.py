@@ -13,6 +13,7 @@ from zhin_host.agent import Agent
 from zhin_host.attempt import Services
 from zhin_host.clock import SessionId
 from zhin_host.fold import apply
+from zhin_host.meters import Recovery
 from zhin_host.record import Record, asker_of, read_record
 from zhin_host.recovery import AGENT_CHANGED, after_restart, ending_after_restart, has_changed
 from zhin_host.replay import Diverged
@@ -68,26 +69,29 @@ class TurnDriver:
         """Run the open turn from its record; step.resumed has counted the attempt."""
         self._run(live, is_new=False)
 
-    async def recover(self, live: LiveSession, *, was_crash: bool) -> None:
+    async def recover(self, live: LiveSession, *, was_crash: bool) -> Recovery:
         """Pay what a cut batch owes, then end the open turn, leave it parked, or drive it again.
 
         Args:
             live: A session just read back, that nobody else has yet.
             was_crash: Whether the last host ended without a clean stop.
 
+        Returns:
+            What became of it.
+
         Raises:
             StorageUnavailable: The log cannot be written now.
         """
         agent, turn = self.agents.get(live.state.agent), live.state.turn
         if live.fault is not None:
-            return
+            return "broken"
         if (
             agent is None
         ):  # an open turn goes on when the agent is back; to end a cancelled one nobody is needed
             is_cancelling = turn is not None and turn.is_cancelling
             live.journal.write(ending_after_restart(live.state) if is_cancelling else ())
             await live.journal.sync()
-            return
+            return "ended" if live.is_done else "waiting_for_agent"
         plan = after_restart(live.state, agent, self._services.config.on_agent_change, was_crash=was_crash)
         live.journal.write(plan.drafts)
         await live.journal.sync()  # the attempt is counted on disk before it begins
@@ -95,6 +99,11 @@ class TurnDriver:
             self._run(live, is_new=False)
         elif live.state.turn is None and live.state.queue:
             self.start_queued(live)
+        elif live.state.turn is None:
+            return "ended"
+        else:
+            return "parked"
+        return "redriven"
 
     def start_queued(self, live: LiveSession) -> None:
         """Start the turn of the next queued message.

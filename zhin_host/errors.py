@@ -12,7 +12,7 @@
     │   ├── AgentUnavailable 503 · ShuttingDown 503
     │   └── StorageUnavailable 503 ── StorageFull 507
     ├── StartupError              the host cannot start; its sentence says what to do
-    │   └── DirectoryInUse
+    │   └── DirectoryInUse · PortInUse
     ├── EventRefused              an event that cannot stand in the log
     │   ├── EventTooLarge · Unserializable · IllegalMove
     └── AgentError                what an agent may catch
@@ -274,6 +274,10 @@ class StartupError(ZhinError):
 
 class DirectoryInUse(StartupError):
     """Another living host holds the data directory."""
+
+
+class PortInUse(StartupError):
+    """Somebody listens at the address already."""
 
 
 class EventRefused(ZhinError):

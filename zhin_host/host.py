@@ -22,8 +22,11 @@ from zhin_host.config import SETTINGS, Config
 from zhin_host.driver import TurnDriver
 from zhin_host.engine import Engine, TurnHandle
 from zhin_host.errors import StartupError, StorageUnavailable
+from zhin_host.gauges import Gauges, read_gauges
 from zhin_host.http import AllowAll, check_authenticator, create_app
 from zhin_host.intake import Message
+from zhin_host.logline import tell
+from zhin_host.meters import Meters
 from zhin_host.ports import Authenticator, Principal, SessionPersistence
 from zhin_host.sessions import LiveSessions
 from zhin_host.storage.files import FileHttpSessionPersistence
@@ -48,6 +51,7 @@ class AgentSessionHost:
         app: The ASGI app.
         store: The commands, for use without HTTP.
         config: The settings in force.
+        meters: What it counts about itself.
     """
 
     def __init__(  # noqa: PLR0917 - the place where everything is wired
@@ -66,7 +70,9 @@ class AgentSessionHost:
         self.config = config
         self._agents = agents
         self._persistence = persistence
-        services = Services(clock, config, Workers(config.worker_threads_max))
+        self.meters = Meters(agents)
+        services = Services(clock, config, Workers(config.worker_threads_max), self.meters)
+        self._clock = clock
         self._hub = Subscriptions(
             clock,
             streams_max=config.streams_max,
@@ -82,6 +88,8 @@ class AgentSessionHost:
             authenticator=authenticator,
             config=config,
             info=self.info,
+            meters=self.meters,
+            gauges=self.gauges,
             allowed_hosts=allowed_hosts,
             allowed_origins=allowed_origins,
             any_host=any_host,
@@ -107,6 +115,10 @@ class AgentSessionHost:
     def sessions_found(self) -> int:
         """How many sessions there are."""
         return len(self._sessions.index)
+
+    def gauges(self) -> Gauges:
+        """What it holds at this moment."""
+        return read_gauges(self._sessions, self._hub, self._clock)
 
     def info(self) -> dict[str, Any]:
         """GET /info: the agents, their tools with their approval policy, the settings."""
@@ -175,12 +187,22 @@ class AgentSessionHost:
         if self._starting is None or self._is_stopped:
             return
         self._is_stopped = True
+        now = self.gauges()
+        tell(
+            _log,
+            logging.INFO,
+            "host.draining",
+            running=now.turns_running,
+            parked=now.turns_parked,
+            readers=now.readers,
+        )
         await self.store.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._sessions.stop()
         self._persistence.stop()
+        tell(_log, logging.INFO, "host.stopped")
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -207,12 +229,17 @@ class AgentSessionHost:
             raise StartupError(str(error)) from error
         loop = asyncio.get_running_loop()
         self._tasks = [
-            loop.create_task(self._sessions.recover(), name="recovery"),
+            loop.create_task(self._recover(), name="recovery"),
             loop.create_task(self._tick(), name="ticker"),
             loop.create_task(self._keep_house(), name="housekeeping"),
         ]
         for task in self._tasks:
             task.add_done_callback(_tell_of_death)
+
+    async def _recover(self) -> None:
+        await self._sessions.recover()
+        now = self.gauges()
+        tell(_log, logging.INFO, "host.ready", sessions=now.sessions_known, parked=now.turns_parked)
 
     async def _tick(self) -> None:
         """The one timer of all streams: heartbeats and slow readers. It waits for no storage."""

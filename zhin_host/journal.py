@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from zhin_host import events as ev
+from zhin_host.changes import TOLD, Change, report
 from zhin_host.clock import Clock
 from zhin_host.config import Config
 from zhin_host.errors import EventRefused, StorageUnavailable
 from zhin_host.fold import apply
+from zhin_host.metered import MeteredLog
+from zhin_host.meters import Meters
 from zhin_host.moves import check
 from zhin_host.ports import SessionLog
 from zhin_host.projector import HttpStepProjector
@@ -60,7 +63,14 @@ class SessionJournal:
         feed: What the session's readers see.
     """
 
-    def __init__(self, state: SessionState, log: SessionLog, clock: Clock, config: Config) -> None:
+    def __init__(
+        self,
+        state: SessionState,
+        log: SessionLog,
+        clock: Clock,
+        config: Config,
+        meters: Meters | None = None,
+    ) -> None:
         self.state = state
         self.feed = Feed(
             log,
@@ -70,7 +80,8 @@ class SessionJournal:
             is_over=state.terminal is not None,
             tail_bytes_max=config.tail_bytes_max,
         )
-        self._log = log
+        self._meters = meters or Meters()
+        self._log = MeteredLog(log, clock, self._meters)
         self._clock = clock
         self._config = config
         self._line_bytes_max = config.line_bytes_max
@@ -78,6 +89,7 @@ class SessionJournal:
         self._project = HttpStepProjector()
         self._redactor = redactor_of(config.redact)
         self._queued: list[ev.Draft] = []
+        self._changes: list[Change] = []  # what the batch under way will have changed
         self._is_flush_planned = False
         self._written_at_s = -_GATHER_S  # by the monotonic clock
         self._is_stalled = False
@@ -106,6 +118,7 @@ class SessionJournal:
             )
         state = copy.copy(self.state)
         lines: list[bytes] = []
+        self._changes = []
         given = () if callable(drafts) else drafts
         try:
             rest_offset = self._fold(state, lines, [*self._queued, *given], is_live=is_live)
@@ -123,6 +136,8 @@ class SessionJournal:
         self._written_at_s = self._clock.monotonic_s()
         self._is_stalled = False
         self._show(batch, rest_offset)
+        if self._changes:
+            report(state, self._changes, self._meters)
 
     def queue(self, kind: str, data: Mapping[str, Any]) -> bool:
         """Add an event to what the next write takes along.
@@ -307,6 +322,8 @@ class SessionJournal:
         The host's hottest path: a delta changes nothing in the state that the next one does not change again.
         """
         kind, data = run[0]
+        if kind in TOLD:
+            self._changes.append(Change(kind, data, None if state.turn is None else state.turn.turn_id))
         timestamp_ms = max(self._clock.now_ms(), state.updated_at_ms)
         datas = [draft.data for draft in run]
         new, link = ev.encode_run(

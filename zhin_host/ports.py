@@ -97,6 +97,9 @@ class SessionPersistence(Protocol):
     def marks(self) -> dict[SessionId, str]:
         """The sessions that may have an open turn or queued message, with what their .open file says."""
 
+    def last_written_ms(self, session_id: SessionId) -> int:
+        """When its log was last appended to, ms since the epoch, as far as the place knows; 0: it does not."""
+
     async def create_log(self, session_id: SessionId, instead_of: SessionId | None = None) -> SessionLog:
         """A new, empty log, marked MARK_RUNNING; both names survive a power cut on return (not under never).
 

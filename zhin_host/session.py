@@ -55,7 +55,7 @@ class LiveSession:
     ) -> None:
         self.session_id: SessionId = state.session_id
         self.log = log
-        self.journal = SessionJournal(state, log, services.clock, services.config)
+        self.journal = SessionJournal(state, log, services.clock, services.config, services.meters)
         self.waiter = HttpApprovalWaiter()
         self.lock = asyncio.Lock()
         self.fault = fault
@@ -71,6 +71,11 @@ class LiveSession:
     @property
     def state(self) -> SessionState:
         return self.journal.state
+
+    @property
+    def is_done(self) -> bool:
+        """Whether no turn is open and none waits."""
+        return self.state.turn is None and not self.state.queue
 
     @property
     def is_unused(self) -> bool:

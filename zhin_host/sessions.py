@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from zhin_host.attempt import Services
+from zhin_host.changes import report_recovery
 from zhin_host.clock import SessionId
 from zhin_host.deadlines import Deadlines
 from zhin_host.driver import TurnDriver
@@ -45,6 +46,7 @@ class LiveSessions:
     Attributes:
         index: The ids of every session there is.
         deadlines: When requests of those out of memory expire.
+        parked_away: Those that are parked and out of memory, and when the last event of each came, ms.
     """
 
     def __init__(self, persistence: SessionPersistence, services: Services, driver: TurnDriver) -> None:
@@ -59,6 +61,7 @@ class LiveSessions:
         self._unsorted: set[SessionId] = set()  # interrupted, and not yet recovered
         self._bad: set[SessionId] = set()  # could not be recovered; tried again now and then
         self.deadlines = Deadlines()
+        self.parked_away: dict[SessionId, int] = {}
         self._to_unmark: set[SessionId] = set()
         self._is_stopping = False
 
@@ -88,6 +91,7 @@ class LiveSessions:
                 self._unsorted.add(session_id)
             else:
                 self.deadlines.add(session_id, until_ms)
+                self.parked_away[session_id] = self.persistence.last_written_ms(session_id)
 
     async def recover(self) -> None:
         """Sort every session that a crash or a stop interrupted. A bad one is logged and keeps nobody waiting."""
@@ -118,6 +122,8 @@ class LiveSessions:
         except Exception:  # noqa: BLE001 - a mistake of ours, which must not keep the others from going on
             _log.exception("session %s could not be recovered; it is tried again later", session_id)
             self._bad.add(session_id)
+        if session_id in self._bad:
+            report_recovery(session_id, "postponed", None, self._services.meters)
         self._unsorted.discard(session_id)
 
     def add(self, live: LiveSession) -> None:
@@ -174,9 +180,7 @@ class LiveSessions:
             session_id: The session.
 
         Raises:
-            Forbidden: The caller may do this nowhere.
-            SessionNotFound: There is none in which the caller may do this.
-            StorageUnavailable: Its files cannot be read.
+            Forbidden, SessionNotFound, StorageUnavailable: As `find`.
         """
         self._users[session_id] = self._users.get(session_id, 0) + 1
         try:
@@ -223,10 +227,10 @@ class LiveSessions:
         live = LiveSession(found.state, found.log, self._services, self.at_rest, found.fault)
         live.loaded_snapshot(found.snapshot_bytes, found.snapshot_offset)
         mark = self._marks.get(session_id, MARK_RUNNING)
-        live.is_marked = session_id in self._marks and parked_until(mark) is None
+        live.is_marked = was_interrupted = session_id in self._marks and parked_until(mark) is None
         try:
             await self._mark_interrupted(live)
-            await self._driver.recover(live, was_crash=mark != MARK_STOPPED)
+            outcome = await self._driver.recover(live, was_crash=mark != MARK_STOPPED)
         except EventRefused as error:  # a setting was lowered: what recovery must write does not fit a line
             live.log.close()
             raise StorageUnavailable(f"Session {session_id} cannot go on: {error}") from error
@@ -234,7 +238,10 @@ class LiveSessions:
             live.log.close()
             self._marks[session_id] = MARK_STOPPED  # it may be tried again: no host has crashed meanwhile
             raise
+        if was_interrupted:
+            report_recovery(session_id, outcome, live.state.turn, self._services.meters)
         self._marks.pop(session_id, None)
+        self.parked_away.pop(session_id, None)
         self._unsorted.discard(session_id)
         self._live[session_id] = live
         if live.fault is None:
@@ -245,7 +252,7 @@ class LiveSessions:
         """What is about to be driven has a mark that says so: a parked one, or none, would hide it from a start-up."""
         state, driver = live.state, self._driver
         stays = live.fault is not None or state.agent not in driver.agents or driver.stays_parked(live)
-        if not stays and not live.is_marked and not _is_done(live):
+        if not stays and not live.is_marked and not live.is_done:
             await self.persistence.mark(live.session_id, MARK_RUNNING)
             live.is_marked = True
 
@@ -253,7 +260,7 @@ class LiveSessions:
 
     def at_rest(self, live: LiveSession) -> None:
         """A turn of it has ended: its .open file goes with the next sweep, a snapshot is written if it is worth it."""
-        if live.is_marked and _is_done(live):
+        if live.is_marked and live.is_done:
             self._to_unmark.add(live.session_id)
         if live.is_snapshot_due:
             live.save_snapshot_soon(self.persistence)
@@ -274,7 +281,7 @@ class LiveSessions:
         ready: list[SessionId] = []
         for session_id in self._to_unmark:
             live = self._live.get(session_id)
-            if live is not None and not _is_done(live):
+            if live is not None and not live.is_done:
                 continue
             if session_id not in self._users and session_id not in self._loading:
                 ready.append(session_id)
@@ -293,7 +300,7 @@ class LiveSessions:
         leaving = [
             live
             for at, live in enumerate(idle)
-            if at < over or now_s - live.used_at_s >= (config.idle_s if _is_done(live) else config.parked_s)
+            if at < over or now_s - live.used_at_s >= (config.idle_s if live.is_done else config.parked_s)
         ]
         for first in range(0, len(leaving), _DROPPED_AT_ONCE):  # one by one, more might come than leave
             await asyncio.gather(*map(self._drop, leaving[first : first + _DROPPED_AT_ONCE]))
@@ -301,7 +308,7 @@ class LiveSessions:
     def _may_leave(self, live: LiveSession) -> bool:
         if not live.is_unused or live.session_id in self._users or live.session_id in self._to_unmark:
             return False
-        if _is_done(live):
+        if live.is_done:
             return True
         runner = self._driver.runner(live.session_id)
         is_parked = bool(live.state.pending) and (runner is None or runner.is_parked)
@@ -313,7 +320,7 @@ class LiveSessions:
             return  # it was used while another one was leaving
         async with live.lock:  # it is free, so nothing comes in between
             try:
-                if not _is_done(live):
+                if not live.is_done:
                     await self._let_go(live)
                 await live.save_snapshot(self.persistence)
             except StorageUnavailable as error:
@@ -322,6 +329,8 @@ class LiveSessions:
             if live.journal.feed.has_readers:
                 return
             del self._live[live.session_id]  # no await since the last look
+            if live.state.pending:
+                self.parked_away[live.session_id] = live.state.updated_at_ms
             live.log.close()
 
     async def _let_go(self, live: LiveSession) -> None:
@@ -351,6 +360,7 @@ class LiveSessions:
         self._live.pop(live.session_id, None)
         self._to_unmark.discard(live.session_id)
         self._marks.pop(live.session_id, None)
+        self.parked_away.pop(live.session_id, None)
         self.index.discard(live.session_id)
 
     def begin_stop(self) -> None:
@@ -368,30 +378,21 @@ class LiveSessions:
                     await live.journal.sync()
                     await live.save_snapshot(self.persistence)
                 await self._leave_mark(live)
-            except (
-                RequestError,
-                EventRefused,
-            ) as error:  # its files may be gone, too: the others are left whole
+            # Its files may be gone, too: the others are left whole.
+            except (RequestError, EventRefused) as error:
                 _log.error("session %s was not left whole: %s", live.session_id, error)
             live.log.close()
         self._live.clear()
-        while self._to_unmark:
-            before = len(self._to_unmark)
+        before = 0
+        while before != (before := len(self._to_unmark)):  # as long as some go
             self.sweep()
-            if len(self._to_unmark) == before:
-                break
 
     async def _leave_mark(self, live: LiveSession) -> None:
         if not live.is_marked:
             return
-        if _is_done(live):
+        if live.is_done:
             self._to_unmark.add(live.session_id)
         elif live.fault is None and live.state.pending and self._driver.is_resumable(live):
             await self.persistence.mark(live.session_id, f"{MARK_PARKED} {live.earliest_expiry_ms}")
         else:
             await self.persistence.mark(live.session_id, MARK_STOPPED)
-
-
-def _is_done(live: LiveSession) -> bool:
-    """Whether no turn is open and none waits."""
-    return live.state.turn is None and not live.state.queue

@@ -23,6 +23,7 @@ from zhin_host.errors import (
     TooManyStreams,
 )
 from zhin_host.intake import Accepted, Intake, Key, Message, OnBusy, busy_sentence
+from zhin_host.logline import tell
 from zhin_host.ports import Principal
 from zhin_host.recovery import peek
 from zhin_host.redaction import redactor_of
@@ -165,6 +166,7 @@ class HttpAgentSessionStore:
             if live.fault is None and (state.turn is not None or state.queue):
                 raise SessionBusy(busy_sentence(state), list(state.pending))
             await self._sessions.delete(live)
+            tell(_log, logging.INFO, "session.deleted", sessionId=session_id, **by(who))
 
     # -- answers ---------------------------------------------------------------------------------------------------
 
@@ -274,7 +276,7 @@ class HttpAgentSessionStore:
         reader.start_at(wanted)
         return reader
 
-    def check_ready(self) -> None:
+    async def check_ready(self) -> None:
         """GET /ready: raise ShuttingDown or StorageUnavailable with the reason when it is not."""
         if self._is_stopping:
             raise ShuttingDown
@@ -282,7 +284,9 @@ class HttpAgentSessionStore:
             raise StorageUnavailable(
                 f"{self._sessions.unsorted} interrupted sessions are still being recovered."
             )
-        self._sessions.persistence.check_writable()
+        await asyncio.to_thread(
+            self._sessions.persistence.check_writable
+        )  # a disk that hangs holds nobody else up
 
     # -- for the host ----------------------------------------------------------------------------------------------
 

@@ -23,7 +23,8 @@ _LONG_BLOCK_BYTES = 256 * 1024  # what a reader that has stopped taking costs
 _LINE = re.compile(
     rb'\{"index":([0-9]+),"type":"[A-Za-z0-9_.-]+","timestamp":[0-9]+,"data":\{.*\},"sum":"[A-Za-z0-9_-]{43}"\}\n'
 )
-_SEAM = re.compile(rb'"\}\n\{"index":([0-9]+),"type":"')  # where one line ends and the next begins
+# Where a line ends, and the index of the next one if both look as they should: nothing where either does not.
+_SEAM = re.compile(rb'\n(?:(?<="\}\n)\{"index":([0-9]+),"type":")?')
 _ALIKE = 100  # numbers that differ in their last two digits only
 _HUNDRED = b",".join(b"@%02d" % last for last in range(_ALIKE))
 
@@ -162,6 +163,11 @@ class Subscription:
         return self._feed.is_over and self._offset >= self._feed.offset
 
     @property
+    def lag(self) -> int:
+        """How many events lie before it that it was not handed yet."""
+        return max(0, self._feed.next_index - self._index)
+
+    @property
     def is_at_end(self) -> bool:
         """Whether the reader has had all that this stream will ever give."""
         is_last = self._end is not None or self._feed.is_over or self._feed.is_closed
@@ -189,6 +195,7 @@ class Subscription:
                 and not self.is_dropped
             ):
                 self.is_dropped = True
+                self._hub.dropped += 1
                 self._task.cancel("the reader took nothing for the write timeout")
         elif now_s - self._idle_since_s >= heartbeat_s:
             self._is_heartbeat_due = True
@@ -239,14 +246,16 @@ class Subscription:
         if self._offset >= limit:
             return b""
         block = self._feed.recent(self._offset)
-        if block is None or len(block) > limit - self._offset:
-            block = _unbroken(await self._read_lines(limit), self._index)
+        if block is not None and len(block) <= limit - self._offset:
+            count = block.count(b"\n")
+        else:
+            block, count = _unbroken(await self._read_lines(limit), self._index)
             if not block:
                 self._feed.broken_at = (self._index, self._offset)
                 return None
         first = self._index
         self._offset += len(block)
-        self._index += block.count(b"\n")
+        self._index += count
         return block if first >= self._skip_below else self._without_skipped(block, first)
 
     async def _read_lines(self, limit: int) -> bytes:
@@ -289,23 +298,23 @@ class Subscription:
         return block[begin:]
 
 
-def _unbroken(block: bytes, index: int) -> bytes:
-    """Whole lines up to the first whose shape or index is wrong (contract section 2, Streams).
+def _unbroken(block: bytes, index: int) -> tuple[bytes, int]:
+    """Whole lines up to the first whose shape or index is wrong, and how many (contract section 2, Streams).
 
     Only the places where lines meet are looked at, unless one is wrong: a replay spends most of its time here.
     """
     first, found = _LINE.match(block), _SEAM.findall(block)
-    is_whole = block.endswith(b'"}\n') and len(found) + 1 == block.count(b"\n")
-    is_first = first is not None and first[1] == b"%d" % index
-    if is_whole and is_first and b",".join(found) == _numbers(index + 1, len(found)):
-        return block
-    good = 0
-    for at, line in enumerate(block.splitlines(keepends=True), index):
+    is_whole = block.endswith(b'"}\n') and first is not None and first[1] == b"%d" % index
+    if is_whole and b",".join(found[:-1]) == _numbers(index + 1, len(found) - 1):
+        return block, len(found)
+    good, count = 0, 0
+    for line in block.splitlines(keepends=True):
         match = _LINE.fullmatch(line)
-        if match is None or match[1] != b"%d" % at:
+        if match is None or match[1] != b"%d" % (index + count):
             break
         good += len(line)
-    return block[:good]
+        count += 1
+    return block[:good], count
 
 
 def _numbers(start: int, count: int) -> bytes:
@@ -329,7 +338,11 @@ def _seen(reading: asyncio.Future[bytes]) -> None:
 
 
 class Subscriptions:
-    """Every stream of the host: the bound on their number, and the one ticker for heartbeats and slow readers."""
+    """Every stream of the host: the bound on their number, and the one ticker for heartbeats and slow readers.
+
+    Attributes:
+        dropped: Readers so far that took nothing for the write timeout.
+    """
 
     def __init__(self, clock: Clock, *, streams_max: int, heartbeat_s: float, write_timeout_s: float) -> None:
         self.clock = clock
@@ -337,6 +350,7 @@ class Subscriptions:
         self._heartbeat_s = heartbeat_s
         self._write_timeout_s = write_timeout_s
         self._all: set[Subscription] = set()
+        self.dropped = 0
 
     def __len__(self) -> int:
         return len(self._all)
@@ -359,6 +373,10 @@ class Subscriptions:
 
     def leave(self, reader: Subscription) -> None:
         self._all.discard(reader)
+
+    def lags(self) -> list[int]:
+        """How many events each reader is behind: what it may see and was not handed yet."""
+        return [reader.lag for reader in self._all]
 
     def tick(self) -> None:
         """Look at every stream once; the host calls this about four times in the shorter of the two times."""

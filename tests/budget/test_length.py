@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
 
-from tests.budget.bench import SHORT_TURN, Bench, Speaker, bench, leave_memory
+from tests.budget.bench import GATHER_S, SHORT_TURN, Bench, Speaker, bench, leave_memory
 from tests.budget.counting import Calls, open_descriptors, waiting_timers
 from tests.hosting import NOBODY, types
 from zhin_host import Turn
@@ -113,6 +115,25 @@ async def test_parked_sessions_out_of_memory_hold_no_task_no_timer_and_no_descri
         assert host_of.store._driver._runners == {}
         await host_of.approve(parked[-1], requests[-1])  # it goes on from its line in the log
         assert types(await host_of.idle(parked[-1]))[-1] == ev.SESSION_WAITING
+
+
+async def test_a_session_that_leaves_memory_is_freed_without_a_collection_of_cycles(data_dir: Path) -> None:
+    async with bench(Speaker(3), data_dir) as host:
+        session_id = await host.start()
+        await host.follow_up(session_id)
+        live = host.hosting.live(session_id)
+        kept = [weakref.ref(part) for part in (live, live.log, live.journal, live.journal.feed)]
+        del live
+        host.timers.fire(
+            GATHER_S
+        )  # the turn's last words went with its end; what was planned for them passes
+        gc.collect()
+        gc.disable()
+        try:
+            await leave_memory(host, session_id)
+            assert [part() for part in kept if part() is not None] == []
+        finally:
+            gc.enable()
 
 
 async def _park(host: Bench, count: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -303,6 +304,15 @@ class PersistencePromises:
         await persistence.delete(builder.session_id)
         await asyncio.gather(*writing, return_exceptions=True)
         assert persistence.read_snapshot(builder.session_id) is None
+
+    async def test_when_a_log_was_last_written_is_known_or_said_to_be_unknown(
+        self, persistence: SessionPersistence
+    ) -> None:
+        before_ms = time.time_ns() // 1_000_000
+        await kept(persistence, LogBuilder(session_id_of(1)).start().finish(""))
+        at_ms = persistence.last_written_ms(session_id_of(1))
+        assert at_ms == 0 or before_ms - 1_000 <= at_ms <= time.time_ns() // 1_000_000 + 1_000
+        assert persistence.last_written_ms(session_id_of(2)) == 0
 
     async def test_a_started_place_can_be_written_to(self, persistence: SessionPersistence) -> None:
         persistence.check_writable()

@@ -142,6 +142,26 @@ def test_cancel_ends_the_open_turn_only(host: Host, folder: Path) -> None:
     assert answered(host, folder, "cancel", accepted["sessionId"], "--json")["status"] == "no_active_turn"
 
 
+def test_end_waits_for_nobody_and_ends_a_session_for_good(host: Host, folder: Path) -> None:
+    accepted, _ = host.parked("delete one")
+    session_id = accepted["sessionId"]
+    busy = command(host, folder, "end", session_id)
+    assert (busy.returncode, busy.stdout) == (1, "")
+    assert "cancel" in busy.stderr
+    command(host, folder, "cancel", session_id)
+    with host.stream(session_id) as parts:
+        assert any(b'"type":"turn.cancelled"' in part for part in parts)
+    told = answered(host, folder, "end", session_id, "--failed", "--message", "No use.", "--json")
+    assert told == {"sessionId": session_id, "status": "failed"}
+    last = host.events(session_id)[-1]
+    assert (last["type"], last["data"]["message"]) == ("session.failed", "No use.")
+    assert command(host, folder, "end", session_id, "--failed").stdout == (
+        f"The session has ended as failed: {session_id}\n"
+    )
+    assert command(host, folder, "end", session_id).returncode == 1
+    assert command(host, folder, "send", session_id, "hello").returncode == 1
+
+
 def test_what_is_refused_is_a_sentence_with_its_exit_code(host: Host, folder: Path) -> None:
     for arguments, code, told in (
         (("send", "a", "b"), 2, "Write one message, in quotes"),
@@ -152,7 +172,7 @@ def test_what_is_refused_is_a_sentence_with_its_exit_code(host: Host, folder: Pa
         (("cancel", "../etc"), 1, "session"),
         (("send", "hello", "--agent", "nobody"), 1, "agent"),
         (("send", "hello", "--url", "ftp://x"), 2, "--url 'ftp://x' is no address"),
-        (("send", "hello", "--token-from", "missing"), 2, "missing, cannot be read"),
+        (("send", "hello", "--token-file", "missing"), 2, "missing, cannot be read"),
     ):
         done = command(host, folder, *arguments)
         assert (done.returncode, done.stdout) == (code, ""), (arguments, done.stderr)
@@ -168,8 +188,8 @@ def test_a_token_is_taken_from_a_file_or_a_variable_and_never_shown(tmp_path: Pa
     with Host(tmp_path, "--data-dir", tmp_path / "d", "--token-file", tokens) as host:
         unknown = run("send", "hello", "--url", host.url, "--no-wait", cwd=tmp_path)
         assert unknown.returncode == 2
-        assert unknown.stderr.endswith("Give it with ZHIN_TOKEN or --token-from.\n")
-        by_file = run("send", "hello", "--url", host.url, "--no-wait", "--token-from", tokens, cwd=tmp_path)
+        assert unknown.stderr.endswith("Give it with ZHIN_TOKEN or --token-file.\n")
+        by_file = run("send", "hello", "--url", host.url, "--no-wait", "--token-file", tokens, cwd=tmp_path)
         by_name = run("send", "hello", "--no-wait", cwd=tmp_path, ZHIN_URL=host.url, ZHIN_TOKEN=token)
         wrong = run("send", "hello", cwd=tmp_path, ZHIN_URL=host.url, ZHIN_TOKEN=token + "y")
         told = run("send", "--help", cwd=tmp_path, ZHIN_TOKEN=token)

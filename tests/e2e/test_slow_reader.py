@@ -133,7 +133,7 @@ async def test_a_reader_that_never_reads_costs_nothing_and_goes_on_from_its_curs
             talks += await _load(client, flooded, _TURNS, dropping)
             grown_bytes = _most_bytes(host) - usual_bytes
             assert dropping.result() >= _WRITE_TIMEOUT_S
-            assert host.errors.count(f"A stream of session {flooded.session_id} was dropped") == 1
+            assert host.errors.count(f"reader.dropped sessionId={flooded.session_id}") == 1
             logs = {talk.session_id: (data_dir / f"{talk.session_id}.ndjson").read_bytes() for talk in talks}
             assert [talk.session_id for talk in talks if talk.content != logs[talk.session_id]] == []
             log, got = logs[flooded.session_id], stuck.taken()

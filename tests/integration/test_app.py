@@ -440,7 +440,7 @@ async def test_an_error_of_the_callers_own_session_names_it() -> None:
         assert "x-zhin-session-id" not in (await client.get(f"/session/{SESSION}")).headers
 
 
-async def test_a_call_that_may_change_something_leaves_one_line_without_its_token(
+async def test_a_call_that_is_refused_leaves_one_line_without_its_token(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = FakeStore()
@@ -453,11 +453,9 @@ async def test_a_call_that_may_change_something_leaves_one_line_without_its_toke
             store.error = SessionNotFound(SESSION)
             await client.delete(f"/session/{SESSION}", headers=AS_ALICE)
             await client.post("/session", json={})
-    assert caplog.messages == [
-        f"who=alice what=proceed session={SESSION} outcome=ok",
-        f"who=alice what=start session={SESSION} outcome=ok",
-        f"who=alice what=delete session={SESSION} outcome=SESSION_NOT_FOUND",
-        "who=- what=start session=- outcome=BAD_REQUEST",
+    assert caplog.messages == [  # what the others have changed is told where it is written
+        f"call.refused what=delete sessionId={SESSION} by=alice code=SESSION_NOT_FOUND",
+        "call.refused what=start code=BAD_REQUEST",
     ]
 
 

@@ -172,6 +172,22 @@ async def test_a_cancel_ends_the_turn_and_not_the_session(client: Client) -> Non
     assert (await (await session.send("say on")).result()).text == "say on"
 
 
+async def test_a_session_that_is_ended_takes_no_message_any_more(client: Client, script: Script) -> None:
+    session = await client.start("hold on")
+    with pytest.raises(SessionBusy):
+        await session.end()
+    script.go.set()
+    await session.turn.result()
+    await session.end(message="That was all.")
+    await session.end()  # ended so already
+    with pytest.raises(SessionTerminal):
+        await session.end("failed")
+    with pytest.raises(SessionTerminal):
+        await session.send("say more")
+    events = [event async for event in session.events(start=0)]
+    assert (events[-1].type, events[-1].data["message"]) == ("session.completed", "That was all.")
+
+
 async def test_messages_that_queue_get_their_own_ends(client: Client, script: Script) -> None:
     session = await client.start("hold on")
     first = session.turn

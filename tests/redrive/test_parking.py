@@ -136,7 +136,7 @@ async def test_start_up_does_not_open_what_is_parked() -> None:
     assert set(persistence.marks().values()) == {"parked 0"}
     persistence.opened.clear()
     async with hosting(_agent, persistence=persistence) as host:
-        host.store.check_ready()
+        await host.store.check_ready()
         await host.run("another")
         assert persistence.opened == []
         session_id, request_id = parked[3]

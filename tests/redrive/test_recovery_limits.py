@@ -256,7 +256,7 @@ async def _until_ready(host: Hosting) -> None:
     async with asyncio.timeout(20):
         while True:
             try:
-                host.store.check_ready()
+                await host.store.check_ready()
             except StorageUnavailable:
                 await asyncio.sleep(0)
             else:

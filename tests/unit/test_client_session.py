@@ -302,6 +302,24 @@ async def test_a_turn_that_is_over_was_not_cancelled() -> None:
         assert await session.turn.cancel() is False
 
 
+async def test_an_end_whose_answer_is_lost_is_said_again_and_found_done() -> None:
+    host = ScriptedHost()
+    over = {**host.view(), "status": "failed"}
+    host.replies.extend([LOST_AFTER, refused(409, "SESSION_TERMINAL"), ok(**over)])
+    async with host.client() as client:
+        await host.session(client).end("failed", "No use.")
+    assert [sent(request) for request in host.posts] == [{"outcome": "failed", "message": "No use."}] * 2
+
+
+async def test_a_session_that_ended_otherwise_is_not_ended_again() -> None:
+    host = ScriptedHost()
+    host.replies.extend([refused(409, "SESSION_TERMINAL"), ok(**{**host.view(), "status": "failed"})])
+    async with host.client() as client:
+        with pytest.raises(SessionTerminal):
+            await host.session(client).end()
+    assert sent(host.posts[0]) == {"outcome": "completed"}
+
+
 async def test_a_resume_is_not_repeated_where_it_may_have_arrived() -> None:
     host = ScriptedHost()
     async with host.client() as client:

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.builders import LogBuilder
-from tests.scripted_host import ScriptedHost, ok
+from tests.scripted_host import ScriptedHost, ok, sent
 from zhin_host.client import GaveUp, SyncClient, SyncSession
 from zhin_host.client.state import new_saved_state
 
@@ -62,6 +62,12 @@ def test_a_turn_is_sent_read_and_cancelled(client: SyncClient, host: ScriptedHos
     assert turn.cancel() is False
     assert session.turn.turn_id == turn.turn_id == session.resume().turn_id
     assert turn.is_queued is False
+
+
+def test_a_session_is_ended(client: SyncClient, host: ScriptedHost) -> None:
+    host.replies.append(ok(status="completed"))
+    held(client, host).end()
+    assert sent(host.posts[0]) == {"outcome": "completed"}
 
 
 def test_leaving_a_reading_closes_its_connection(client: SyncClient, host: ScriptedHost) -> None:

@@ -13,10 +13,14 @@ import click
 import pytest
 
 from zhin_host import __version__, errors
+from zhin_host.changes import _BY_OWNER, TOLD
 from zhin_host.cli import main
 from zhin_host.config import SETTINGS
 from zhin_host.events import VOCABULARY
-from zhin_host.http.app import BASE, ROUTES
+from zhin_host.gauges import Gauges
+from zhin_host.http.app import BASE, ROOT_ROUTES, ROUTES
+from zhin_host.http.metrics import HostCollector
+from zhin_host.meters import RECOVERIES, Meters
 from zhin_host.ports import SCOPES
 from zhin_host.turns import RECOVERABLE
 
@@ -61,6 +65,18 @@ FAILURES: Final = {
     "RECOVERY_EXHAUSTED": "The host crashed in this turn again and again; see what the agent does there.",
     "TURN_DIVERGED": "The agent took another path than its record; it must do the same again up to where it was.",
     "HOST_RESTARTED": "The host was restarted while the turn was open; send the message again.",
+}
+
+
+OWN_LINES: Final = {  # lines of the host's log that are no events of a session
+    "session.recovered": "sessionId outcome turnId attempt",
+    "session.deleted": "sessionId by",
+    "call.refused": "what sessionId by code",
+    "reader.dropped": "sessionId lag",
+    "host.waiting": "holder waitS",
+    "host.ready": "sessions parked",
+    "host.draining": "running parked readers",
+    "host.stopped": "",
 }
 
 
@@ -114,14 +130,42 @@ def scopes_table() -> str:
 def routes_table() -> str:
     rows = (
         (
-            f"`{method} {BASE}{path}`".replace("{session_id}", "{id}").replace("{request_id}", "{requestId}"),
+            f"`{method} {path}`".replace("{session_id}", "{id}").replace("{request_id}", "{requestId}"),
             needs,
         )
-        for path, methods in ROUTES.items()
+        for path, methods in {**{BASE + path: rows for path, rows in ROUTES.items()}, **ROOT_ROUTES}.items()
         for method, row in methods.items()
         for needs in ["nothing" if row.is_open else "any of them" if row.right is None else f"`{row.right}`"]
     )
     return table("route | scope that it needs", rows)
+
+
+def metrics_table() -> str:
+    meters, now = Meters(["demo"]), Gauges(0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0)
+    rows = (
+        (
+            f"`{metric.name}{'_total' if metric.type == 'counter' else ''}`",
+            metric.type,
+            ", ".join(f"`{label}`" for label in getattr(metric, "_labelnames", ())),
+            metric.documentation,
+        )
+        for metric in HostCollector(meters, lambda: now).collect()
+    )
+    return table("metric | type | labels | what it is", rows)
+
+
+def recoveries_table() -> str:
+    return table("outcome | what became of it", ((f"`{name}`", told) for name, told in RECOVERIES.items()))
+
+
+def lines_table() -> str:
+    changes = {
+        kind: ("sessionId", *whose, *fields, *(["by"] if kind in _BY_OWNER and "by" not in fields else []))
+        for kind, fields in TOLD.items()
+        for whose in [("agent",) if kind.startswith("session.") else ("turnId", "agent")]
+    }
+    rows = {**changes, **{name: tuple(fields.split()) for name, fields in OWN_LINES.items()}}
+    return table("event | fields", ((f"`{name}`", ", ".join(fields)) for name, fields in rows.items()))
 
 
 def command_table(name: str) -> str:
@@ -159,6 +203,9 @@ def test_the_page_has_every_command_but_serve() -> None:
         ("README.md", "failures", failures_table),
         ("README.md", "settings", settings_table),
         ("docs/events.md", "events", events_table),
+        ("docs/deploy.md", "metrics", metrics_table),
+        ("docs/deploy.md", "recoveries", recoveries_table),
+        ("docs/deploy.md", "lines", lines_table),
         ("docs/access.md", "scopes", scopes_table),
         ("docs/access.md", "routes", routes_table),
     ],
@@ -174,6 +221,19 @@ def test_a_table_says_what_the_code_says(document: str, name: str, made: object)
         path.write_text(text.replace(found[0], f"{found[1]}\n{made()}\n{found[3]}"))
     else:
         assert found[2].strip() == made().strip(), "run tests/unit/test_docs.py with ZHIN_WRITE_DOCS=1"
+
+
+def test_every_line_of_the_hosts_own_is_listed_with_its_fields() -> None:
+    told: dict[str, str] = {}
+    for path in (ROOT / "zhin_host").rglob("*.py"):
+        for call in re.findall(r"\btell\(\s*_log\w*,\s*logging\.\w+,(.*?)\)\n", path.read_text(), re.DOTALL):
+            name = re.match(r'\s*"([\w.]+)"', call)
+            if name is not None:
+                told[name[1]] = call
+    assert told.keys() == OWN_LINES.keys()
+    for event, fields in OWN_LINES.items():
+        named = set(re.findall(r"\b(\w+)=", told[event]))
+        assert named <= set(fields.split()), event
 
 
 def test_links_between_documents_lead_somewhere() -> None:

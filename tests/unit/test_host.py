@@ -187,12 +187,12 @@ async def test_a_server_that_speaks_lifespan_starts_and_stops_the_host() -> None
     serving: asyncio.Task[None] = asyncio.create_task(app(scope, incoming.get, send))
     incoming.put_nowait({"type": "lifespan.startup"})
     await said.wait()
-    host.store.check_ready()
+    await host.store.check_ready()
     incoming.put_nowait({"type": "lifespan.shutdown"})
     await serving
     assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
     with pytest.raises(ShuttingDown):
-        host.store.check_ready()
+        await host.store.check_ready()
 
 
 async def test_a_stopped_host_has_ended_every_stream_after_the_bytes_already_written() -> None:

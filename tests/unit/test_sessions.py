@@ -434,7 +434,7 @@ async def test_marks_of_sessions_that_are_not_there_are_swept() -> None:
     persistence = MemorySessionPersistence()
     persistence._marks[session_id_of(7)] = "running"
     async with hosting(obedient, persistence=persistence) as host:
-        host.store.check_ready()
+        await host.store.check_ready()
         host.host._sessions.sweep()
         assert marks(host) == {}
 
@@ -604,7 +604,7 @@ async def test_one_bad_session_keeps_none_of_the_others_from_being_sorted(data_d
         async with asyncio.timeout(10):
             while host.host._sessions.unsorted:  # noqa: ASYNC110 - threads read the logs
                 await asyncio.sleep(0.001)
-        host.store.check_ready()
+        await host.store.check_ready()
         with pytest.raises(StorageUnavailable) as caught:
             await host.follow_up(bad.session_id)
         assert caught.value.index == 3
@@ -636,7 +636,7 @@ async def test_a_session_whose_recovery_cannot_be_written_is_tried_again_and_del
         async with asyncio.timeout(10):
             while host.host._sessions.unsorted:  # noqa: ASYNC110 - threads read the logs
                 await asyncio.sleep(0.001)
-        host.store.check_ready()
+        await host.store.check_ready()
         persistence.append_error = None
         await host.host._sessions.recover_again()
         await host.seen(running, "step.resumed")

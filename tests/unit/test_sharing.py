@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 
 import pytest
 
@@ -33,7 +34,7 @@ async def turn_over(times: int = 5) -> None:
 
 async def test_callers_who_come_together_share_one_run() -> None:
     work = Work()
-    shared = SharedRun(work, "work")
+    shared = partial(SharedRun("work"), work)
     calls = [asyncio.ensure_future(shared()) for _ in range(5)]
     await turn_over()
     assert work.runs == 1
@@ -44,7 +45,7 @@ async def test_callers_who_come_together_share_one_run() -> None:
 
 async def test_who_comes_during_a_run_waits_for_the_next() -> None:
     work = Work()
-    shared = SharedRun(work, "work")
+    shared = partial(SharedRun("work"), work)
     first = asyncio.ensure_future(shared())
     await turn_over()
     later = asyncio.ensure_future(shared())
@@ -58,7 +59,7 @@ async def test_who_comes_during_a_run_waits_for_the_next() -> None:
 async def test_an_error_is_told_to_those_who_shared_the_run() -> None:
     work = Work()
     work.errors = [None, OSError("no")]
-    shared = SharedRun(work, "work")
+    shared = partial(SharedRun("work"), work)
     first = asyncio.ensure_future(shared())
     await turn_over()
     sharing = [asyncio.ensure_future(shared()) for _ in range(2)]
@@ -74,7 +75,7 @@ async def test_an_error_is_told_to_those_who_shared_the_run() -> None:
 
 async def test_a_cancelled_caller_leaves_the_run_to_the_others() -> None:
     work = Work()
-    shared = SharedRun(work, "work")
+    shared = partial(SharedRun("work"), work)
     given_up = asyncio.ensure_future(shared())
     await turn_over()
     given_up.cancel()
@@ -91,7 +92,7 @@ async def test_work_that_cannot_begin_is_an_error_of_its_callers() -> None:
     def refuse() -> Coroutine[object, object, None]:
         raise OSError("closed")
 
-    shared = SharedRun(refuse, "work")
+    shared = partial(SharedRun("work"), refuse)
     for _ in range(2):
         with pytest.raises(OSError, match="closed"):
             await shared()
@@ -99,8 +100,8 @@ async def test_work_that_cannot_begin_is_an_error_of_its_callers() -> None:
 
 async def test_who_waits_for_a_run_that_is_cancelled_is_cancelled() -> None:
     work = Work()
-    shared = SharedRun(work, "work")
-    waiting = asyncio.ensure_future(shared())
+    shared = SharedRun("work")
+    waiting = asyncio.ensure_future(shared(work))
     await turn_over()
     assert shared._task is not None
     shared._task.cancel()
@@ -113,7 +114,7 @@ async def test_an_error_that_nobody_waits_for_any_more_is_no_complaint_of_the_lo
     work.errors = [OSError("no")]
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
-    shared = SharedRun(work, "work")
+    shared = partial(SharedRun("work"), work)
     given_up = asyncio.ensure_future(shared())
     await turn_over()
     given_up.cancel()
@@ -131,7 +132,7 @@ def test_one_loop_after_another_may_use_it() -> None:
         nonlocal runs
         runs += 1
 
-    shared = SharedRun(work, "work")
+    shared = partial(SharedRun("work"), work)
     for _ in range(3):
         asyncio.run(shared())
     assert runs == 3

@@ -183,7 +183,7 @@ async def test_a_session_that_can_be_neither_written_nor_removed_is_none_for_the
         assert (await host.store.page(NOBODY, None, 10, None)).sessions == []
     async with hosting(talkative, persistence=persistence, is_audited=False) as host:
         await recovered(host)
-        host.store.check_ready()
+        await host.store.check_ready()
         assert (await host.store.page(NOBODY, None, 10, None)).sessions == []
 
 
@@ -209,7 +209,7 @@ async def test_a_host_that_stops_takes_no_new_work() -> None:
         with pytest.raises(ShuttingDown):
             await host.store.subscribe(NOBODY, session_id, 0, "tail")
         with pytest.raises(ShuttingDown):
-            host.store.check_ready()
+            await host.store.check_ready()
 
 
 async def test_a_start_under_way_when_the_host_stops_runs_nothing_behind_its_back() -> None:
@@ -710,7 +710,7 @@ async def test_a_turn_whose_agent_is_not_hosted_stays_open_and_says_so_and_ready
         before = host.log(session_id)
         token = (await host.store.view(NOBODY, session_id))["continuationToken"]
         await recovered(host)
-        host.store.check_ready()
+        await host.store.check_ready()
         for command in (
             host.store.proceed(NOBODY, session_id, token, "again"),
             host.store.answer(NOBODY, session_id, request_id, {"response": 1}, None),
@@ -923,14 +923,14 @@ async def test_a_host_is_ready_when_what_was_interrupted_is_sorted_and_the_place
 
     async with hosting(talkative) as host:
         await recovered(host)
-        host.store.check_ready()
+        await host.store.check_ready()
     async with hosting(talkative, persistence=Full()) as host:
         with pytest.raises(StorageFull):
-            host.store.check_ready()
+            await host.store.check_ready()
     persistence, _, _ = await left_open("ask")
     persistence._marks = dict.fromkeys(persistence._marks, "running")
     async with hosting({"old": talkative}, persistence=persistence) as host:
         with pytest.raises(StorageUnavailable, match="1 interrupted sessions"):
-            host.store.check_ready()
+            await host.store.check_ready()
         await recovered(host)
-        host.store.check_ready()
+        await host.store.check_ready()

@@ -514,7 +514,7 @@ def test_whole_lines_are_those_before_the_first_broken_one(first: int, count: in
         case _:
             at = count
     block = b"".join(lines)
-    assert subscriptions._unbroken(block, first) == b"".join(lines[:at])
+    assert subscriptions._unbroken(block, first) == (b"".join(lines[:at]), at)
 
 
 async def test_a_broken_line_is_met_by_every_reader() -> None:

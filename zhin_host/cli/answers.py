@@ -1,4 +1,4 @@
-"""`zhin-host approve`, `deny`, `answer` and `cancel`: what a person decides, from any terminal."""
+"""`zhin-host approve`, `deny`, `answer`, `cancel` and `end`: what a person decides, from any terminal."""
 
 from __future__ import annotations
 
@@ -78,6 +78,19 @@ def cancel(*, remote: Remote, session_id: str, turn_id: str | None, as_json: boo
     with hosts.client_needed():
         from zhin_host.cli.live import answers  # noqa: PLC0415 - needs httpx
     answers.cancel(remote, session_id, turn_id, as_json=as_json)
+
+
+@click.command()
+@click.argument("session_id", metavar="ID")
+@click.option("--failed", is_flag=True, help="It ended as failed; as completed when not given.")
+@click.option("--message", metavar="TEXT", help="Why, for the log.")
+@_json
+@hosts.options
+def end(*, remote: Remote, session_id: str, failed: bool, message: str | None, as_json: bool) -> None:
+    """End a session for good: it takes no message any more. An open turn must have ended, or been cancelled, before."""
+    with hosts.client_needed():
+        from zhin_host.cli.live import answers  # noqa: PLC0415 - needs httpx
+    answers.end(remote, session_id, "failed" if failed else "completed", message, as_json=as_json)
 
 
 def _decide(

@@ -7,10 +7,11 @@ from typing import Any
 import click
 
 from zhin_host import __version__
-from zhin_host.cli.answers import answer, approve, cancel, deny
+from zhin_host.cli.answers import answer, approve, cancel, deny, end
 from zhin_host.cli.audit import audit
 from zhin_host.cli.chat import chat
 from zhin_host.cli.completion import completion
+from zhin_host.cli.doctor import doctor
 from zhin_host.cli.export import export
 from zhin_host.cli.prune import prune
 from zhin_host.cli.repair import repair
@@ -38,15 +39,15 @@ class _Group(click.Group):
 def main() -> None:
     """A durable host for agent sessions.
 
-    `serve` runs a host. `chat`, `send`, `approve`, `deny`, `answer`, `cancel` and `watch` speak to a running one. The
-    others work on the files of a data directory, beside a host or without one; only `prune` and `repair` change any,
-    with --yes and while no host runs. Exit codes: 0 done, 1 failed, or something is wrong with what was read, 2
-    refused, 3 answered otherwise before, 4 a person has to answer.
+    `serve` runs a host. `chat`, `send`, `approve`, `deny`, `answer`, `cancel`, `end` and `watch` speak to a running
+    one. The others work on the files of a data directory, beside a host or without one; only `prune` and `repair`
+    change any, with --yes and while no host runs. Exit codes: 0 done, 1 failed, or something is wrong with what was
+    read, 2 refused, 3 answered otherwise before, 4 a person has to answer.
     """
 
 
 for _command in (
-    serve, chat, send, approve, deny, answer, cancel, watch,
-    sessions, show, tail, audit, export, prune, verify, repair, completion,
+    serve, chat, send, approve, deny, answer, cancel, end, watch,
+    sessions, show, tail, audit, export, prune, verify, repair, doctor, completion,
 ):  # fmt: skip
     main.add_command(_command)

@@ -1,30 +1,67 @@
-"""What the host's own log looks like on stderr: one line each, nothing in it that a terminal would obey."""
+"""What the host's own log looks like on stderr: text or JSON, a line each, nothing in it that a terminal would obey."""
 
 from __future__ import annotations
 
 import logging
 import sys
 from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final, Literal, get_args
 
-from zhin_host.cli.terminal import visible
+from zhin_host.cli.terminal import json_text, visible
+from zhin_host.logline import LogLine
+
+LogFormat = Literal["text", "json"]
+FORMATS: Final[tuple[LogFormat, ...]] = get_args(LogFormat)
 
 
 class LineFormatter(logging.Formatter):
     """Time (UTC), level, logger, message. A traceback follows indented, so that no text in it passes for a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        at = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
-        line = f"{at}Z {record.levelname} {record.name}: {visible(record.getMessage())}"
+        line = f"{_time(record)} {record.levelname} {record.name}: {visible(record.getMessage())}"
         if record.exc_info:
             trace = self.formatException(record.exc_info)
             line += "".join(f"\n    {visible(row)}" for row in trace.splitlines())
         return line
 
 
-def log_to_stderr(level: str) -> None:
+class JsonFormatter(logging.Formatter):
+    """An object a line: time, level, logger, event and its fields.
+
+    What is a sentence and no event of ours has the event `log`, the sentence as `message`, and a traceback as
+    `traceback`.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        row: dict[str, object] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+        }
+        if isinstance(record.msg, LogLine):
+            row |= {"event": record.msg.event, **record.msg.fields}
+        else:
+            row |= {"event": "log", "message": record.getMessage()}
+        if record.exc_info:
+            row["traceback"] = self.formatException(record.exc_info)
+        return json_text(row)
+
+
+def _time(record: logging.LogRecord) -> str:
+    seconds = int(record.created)
+    return f"{_date_and_time(seconds)}.{int((record.created - seconds) * 1000):03}Z"
+
+
+@lru_cache(maxsize=1)
+def _date_and_time(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
+
+
+def log_to_stderr(level: str, log_format: LogFormat = "text") -> None:
     """Send every logger's lines to stderr: the host's from `level` on, other libraries' warnings and worse."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter())
+    handler.setFormatter(JsonFormatter() if log_format == "json" else LineFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("zhin_host").setLevel(level.upper())
     logging.captureWarnings(capture=True)

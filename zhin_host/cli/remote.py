@@ -49,7 +49,7 @@ _OPTIONS: Final = (
         help="The bearer token to call with. Other users see command lines: rather use the variable or a file.",
     ),
     click.option(
-        "--token-from",
+        "--token-file",
         metavar="FILE",
         help="A file with the token alone in it, or one line of the host's token file.",
     ),
@@ -57,7 +57,7 @@ _OPTIONS: Final = (
 
 
 def options(command: Command) -> Command:
-    """--url, --token and --token-from; the command is given `remote`."""
+    """--url, --token and --token-file; the command is given `remote`."""
     return _with_remote(command, _OPTIONS)
 
 
@@ -70,9 +70,9 @@ def optional_options(command: Command) -> Command:
 def _with_remote(command: Command, given: Iterable[Callable[[Command], Command]]) -> Command:
     @wraps(command)
     def with_remote(
-        *args: Any, url: str | None, token: str | None, token_from: str | None, **arguments: Any
+        *args: Any, url: str | None, token: str | None, token_file: str | None, **arguments: Any
     ) -> Any:
-        remote = None if url is None else remote_of(url, token, token_from)
+        remote = None if url is None else remote_of(url, token, token_file)
         return command(*args, remote=remote, **arguments)
 
     decorated: Command = with_remote
@@ -81,7 +81,7 @@ def _with_remote(command: Command, given: Iterable[Callable[[Command], Command]]
     return decorated
 
 
-def remote_of(url: str, token: str | None, token_from: str | None) -> Remote:
+def remote_of(url: str, token: str | None, token_file: str | None) -> Remote:
     """The host that the options name.
 
     Raises:
@@ -89,7 +89,7 @@ def remote_of(url: str, token: str | None, token_from: str | None) -> Remote:
     """
     if not url.startswith(("http://", "https://")):
         raise Refusal(f"--url {url!r:.80} is no address; write one such as {DEFAULT_URL}.")
-    bearer = token if token_from is None else _token_in(token_from)
+    bearer = token if token_file is None else _token_in(token_file)
     if bearer is not None and not (
         bearer and bearer.isascii() and bearer.isprintable() and " " not in bearer
     ):
@@ -103,12 +103,12 @@ def _token_in(path: str) -> str:
         with Path(path).open("rb") as file:
             text = file.read(_TOKEN_BYTES_MAX).decode("utf-8", "replace")
     except OSError as error:
-        raise Refusal(f"The file of --token-from, {path}, cannot be read: {error.strerror}.") from None
+        raise Refusal(f"The file of --token-file, {path}, cannot be read: {error.strerror}.") from None
     lines = [line.split() for line in text.splitlines()]
     told = [words for words in lines if words and not words[0].startswith("#")]
     if len(told) != 1:
         raise Refusal(
-            f"The file of --token-from, {path}, has {len(told)} lines; give it one, with the token."
+            f"The file of --token-file, {path}, has {len(told)} lines; give it one, with the token."
         )
     return told[0][-1]
 

@@ -15,7 +15,8 @@ from click.core import ParameterSource
 from zhin_host import server
 from zhin_host.cli import directory
 from zhin_host.cli.loading import load
-from zhin_host.cli.logs import log_to_stderr
+from zhin_host.cli.logs import FORMATS, LogFormat, log_to_stderr
+from zhin_host.cli.takeover import wait_for_predecessor
 from zhin_host.cli.terminal import Refusal, visible
 from zhin_host.config import SETTINGS, Setting, from_environment
 from zhin_host.console import PATH, Console
@@ -114,6 +115,25 @@ def _setting_option(setting: Setting) -> Callable[[Command], Command]:
     show_envvar=True,
     help="How much the host says on stderr.",
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(FORMATS),
+    default="text",
+    envvar="ZHIN_LOG_FORMAT",
+    show_default=True,
+    show_envvar=True,
+    help="Lines for people, or a JSON object a line (docs/deploy.md).",
+)
+@click.option(
+    "--take-over",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    envvar="ZHIN_TAKE_OVER",
+    metavar="SECONDS",
+    show_default=True,
+    show_envvar=True,
+    help="Wait so long for the host before this one to let the data directory and the port go.",
+)
 @_setting_options
 @click.pass_context
 def serve(
@@ -131,6 +151,8 @@ def serve(
     allowed_origin: tuple[str, ...],
     no_console: bool,
     log_level: str,
+    log_format: LogFormat,
+    take_over: float,
     **settings: Any,
 ) -> None:
     """Serve an agent over HTTP until SIGTERM or Ctrl-C.
@@ -139,7 +161,7 @@ def serve(
     """
     if memory and ctx.get_parameter_source("data_dir") is ParameterSource.COMMANDLINE:
         raise Refusal("--memory keeps no files; leave it out, or leave --data-dir out.")
-    log_to_stderr(log_level)
+    log_to_stderr(log_level, log_format)
     _check_workers(os.environ)
     is_public = not server.is_loopback(host)
     is_guarded = token_file is not None or authenticator is not None
@@ -159,6 +181,9 @@ def serve(
         pages=None if no_console else {PATH: Console()},
     )
 
+    if take_over:
+        wait_for_predecessor(None if memory else data_dir, host, port, take_over)
+
     def announce(addresses: Sequence[server.Address]) -> None:
         _collect_rarely()
         with contextlib.suppress(OSError):  # whoever started us may not read on
@@ -177,7 +202,8 @@ def serve(
         ready=announce,
         log_level=logging.WARNING,
     )
-    _logger.info("stopped" if is_whole else "stopped at once, by a second signal")
+    if not is_whole:
+        _logger.warning("stopped at once, by a second signal")
 
 
 def _collect_rarely() -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import orjson
 
 from zhin_host import events as ev
-from zhin_host.client.errors import Refused
+from zhin_host.client.errors import Refused, SessionTerminal
 from zhin_host.client.reading import Reading
 from zhin_host.client.state import Message, SavedState, Unanswered
 from zhin_host.client.stream import EventStream, Until
@@ -19,6 +19,7 @@ from zhin_host.client.view import Request
 from zhin_host.client.wire import Wire, authorization_path, session_path
 
 OnBusy = Literal["reject", "queue", "interrupt"]
+Outcome = Literal["completed", "failed"]
 
 _UNSET: Any = object()  # None is an answer
 
@@ -198,6 +199,24 @@ class Session:
             turn_id = turn["turnId"]  # named, so that a repeated request cannot hit the next turn
         answer = await self._call("POST", "/cancel", ev.json_bytes({"turnId": turn_id}))
         return bool(answer["status"] == "accepted")
+
+    async def end(self, outcome: Outcome = "completed", message: str | None = None) -> None:
+        """End the session for good: no turn follows. One that has ended so already is left as it is.
+
+        Args:
+            outcome: How it ended.
+            message: Why, for the log.
+
+        Raises:
+            SessionBusy: A turn is open: let it end, or cancel it.
+            SessionTerminal: It has ended otherwise.
+        """
+        given = {"outcome": outcome} if message is None else {"outcome": outcome, "message": message}
+        try:
+            await self._call("POST", "/end", ev.json_bytes(given))
+        except SessionTerminal:  # perhaps by this call, whose first answer was lost
+            if (await self.refresh())["status"] != outcome:
+                raise
 
     async def refresh(self) -> dict[str, Any]:
         """The snapshot of GET /session/{id} as of now; its token is the session's from here on."""

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 from zhin_host.client.client import Client
 from zhin_host.client.reading import Reading
-from zhin_host.client.session import Answer, OnBusy, Session
+from zhin_host.client.session import Answer, OnBusy, Outcome, Session
 from zhin_host.client.state import Message, SavedState
 from zhin_host.client.stream import Until
 from zhin_host.client.turn import Turn
@@ -161,6 +161,9 @@ class SyncSession:
 
     def cancel(self, turn_id: str | None = None) -> bool:
         return self._loop.run(self._session.cancel(turn_id))
+
+    def end(self, outcome: Outcome = "completed", message: str | None = None) -> None:
+        self._loop.run(self._session.end(outcome, message))
 
     def refresh(self) -> dict[str, Any]:
         return self._loop.run(self._session.refresh())

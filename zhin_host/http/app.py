@@ -12,8 +12,12 @@ from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from zhin_host.config import Config
 from zhin_host.errors import RequestError, RouteNotFound
+from zhin_host.gauges import Gauges
 from zhin_host.http.guard import Guard
+from zhin_host.http.metrics import Exposition
 from zhin_host.http.routes import Call, Handler, Routes
+from zhin_host.logline import tell
+from zhin_host.meters import Meters
 from zhin_host.ports import Authenticator, Right
 from zhin_host.store import HttpAgentSessionStore
 
@@ -35,7 +39,7 @@ class Endpoint(NamedTuple):
     is_open: bool = False
 
 
-# Matched from the top, so the busiest come first. All but GET change state and are logged under their names.
+# Matched from the top, so the busiest come first. All but GET may change state; refused, they are logged by name.
 ROUTES: Final[Mapping[str, Mapping[str, Endpoint]]] = {
     "/session": {"POST": Endpoint("start", "write")},
     "/session/{session_id}": {
@@ -57,6 +61,8 @@ ROUTES: Final[Mapping[str, Mapping[str, Endpoint]]] = {
     "/info": {"GET": Endpoint("info")},
     "/openapi.json": {"GET": Endpoint("openapi", is_open=True)},
 }
+ROOT_ROUTES: Final[Mapping[str, Mapping[str, Endpoint]]] = {"/metrics": {"GET": Endpoint("metrics")}}
+"""Those that stand at the root and not below BASE: where scrapers look."""
 
 
 def create_app(
@@ -65,6 +71,8 @@ def create_app(
     authenticator: Authenticator,
     config: Config,
     info: Callable[[], dict[str, Any]],
+    meters: Meters,
+    gauges: Callable[[], Gauges],
     allowed_hosts: Iterable[str] = (),
     allowed_origins: Iterable[str] = (),
     any_host: bool = False,
@@ -78,6 +86,8 @@ def create_app(
         authenticator: Says who calls.
         config: The limits of bodies and streams.
         info: Makes the fields of GET /info.
+        meters: What GET /metrics exposes; refusals are counted in them.
+        gauges: Reads the rest of it.
         allowed_hosts: Values of Host beside the loopback ones; without a port, any port.
         allowed_origins: Values of Origin beside the host's own.
         any_host: Let any Host pass: tokens guard an address that is not loopback, and no host is named.
@@ -85,18 +95,23 @@ def create_app(
         pages: More apps behind the same guard, by the path they stand at; each gets what lies below it too, with
             the rest as `file` in the path's parameters. They see requests before anybody is authenticated.
     """
-    routes = Routes(store, authenticator=authenticator, config=config, info=info)
+    exposition = Exposition(meters, gauges)
+    routes = Routes(store, authenticator=authenticator, config=config, info=info, exposition=exposition)
+    below_base = {BASE + path: methods for path, methods in ROUTES.items()}
     table = [
-        Route(
-            BASE + path,
-            Resource({method: (row, getattr(routes, row.name)) for method, row in methods.items()}),
-        )
-        for path, methods in ROUTES.items()
+        Route(path, Resource({method: (row, getattr(routes, row.name)) for method, row in methods.items()}))
+        for path, methods in {**below_base, **ROOT_ROUTES}.items()
     ]
     for path, page in (pages or {}).items():
         table += [Route(path, page), Route(path + "/{file:path}", page)]
     router = Router(table, redirect_slashes=False, default=_not_found, lifespan=lifespan)
-    return Guard(router, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins, any_host=any_host)
+    return Guard(
+        router,
+        allowed_hosts=allowed_hosts,
+        allowed_origins=allowed_origins,
+        any_host=any_host,
+        refusals=meters.refusals,
+    )
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001 - ASGI's signature
@@ -107,7 +122,7 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:  # noq
 
 
 class Resource:
-    """One path: a handler for each method, and a line in the log for each call that may change something."""
+    """One path: a handler for each method, and a line in the log for each call that might have changed something."""
 
     def __init__(self, handlers: Mapping[str, tuple[Endpoint, Handler]]) -> None:
         """Take the handlers.
@@ -136,14 +151,11 @@ class Resource:
 
 
 async def _logged(name: str, handler: Handler, call: Call) -> ASGIApp:
-    outcome = "failed"
+    """Tell of a call that was refused; what one that succeeds has changed is told where it is written."""
     try:
-        reply = await handler(call)
-        outcome = "ok"
-        return reply
+        return await handler(call)
     except RequestError as error:
-        outcome = error.code
+        by = None if call.who is None else call.who.name
+        session_id = None if call.session_id == "-" else call.session_id
+        tell(_logger, logging.INFO, "call.refused", what=name, sessionId=session_id, by=by, code=error.code)
         raise
-    finally:
-        who = "-" if call.who is None or call.who.name is None else call.who.name
-        _logger.info("who=%s what=%s session=%s outcome=%s", who, name, call.session_id, outcome)

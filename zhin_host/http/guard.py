@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -12,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from zhin_host.errors import Forbidden, InternalError, RequestError, StartupError
-from zhin_host.http.reply import ABORT, IS_STARTED, Reply, error_reply, framework_error_reply
+from zhin_host.http.reply import ABORT, IS_STARTED, ErrorReply, error_reply, framework_error_reply
 
 _logger = logging.getLogger("zhin_host.http")
 
@@ -32,7 +33,13 @@ class Guard:
     """
 
     def __init__(
-        self, app: ASGIApp, *, allowed_hosts: Iterable[str], allowed_origins: Iterable[str], any_host: bool
+        self,
+        app: ASGIApp,
+        *,
+        allowed_hosts: Iterable[str],
+        allowed_origins: Iterable[str],
+        any_host: bool,
+        refusals: Counter[str] | None = None,
     ) -> None:
         """Take the app behind the guard.
 
@@ -41,6 +48,7 @@ class Guard:
             allowed_hosts: Hosts beside the loopback ones; one without a port stands for every port.
             allowed_origins: Origins beside the host's own, as a browser writes them: scheme://host[:port].
             any_host: Let any Host pass, since tokens guard an address that is not loopback.
+            refusals: Code of an error -> how often it was the answer; counted here.
 
         Raises:
             StartupError: An allowed origin is none, a pattern perhaps: origins are compared as a whole.
@@ -49,6 +57,7 @@ class Guard:
         self._hosts = frozenset(host.lower() for host in (*_LOOPBACK_HOSTS, *allowed_hosts))
         self._origins = frozenset(map(_exact, allowed_origins))
         self._any_host = any_host
+        self._refusals: Counter[str] = Counter() if refusals is None else refusals
         self._is_known = functools.lru_cache(_HOSTS_REMEMBERED)(self._is_listed)  # clients say the same few
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,7 +65,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        reply: Reply
+        reply: ErrorReply
         try:
             origin = self._check(scope)
             if origin in self._origins:
@@ -74,6 +83,7 @@ class Guard:
         except Exception:  # the net of the edge: a bug becomes a 500, and its trace goes to the log only
             _logger.exception("%s %r failed", scope["method"], scope["path"])
             reply = error_reply(InternalError("The host failed at this; its log says why."), scope)
+        self._refusals[reply.code] += 1
         if IS_STARTED in scope:
             abort(scope)
         else:

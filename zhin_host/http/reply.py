@@ -27,8 +27,7 @@ IS_STARTED: Final = "zhin.is_started"
 ABORT: Final = "zhin.abort"
 """Key of scope["extensions"]: a function that breaks the connection off, flushing nothing (zhin_host.server)."""
 
-_JSON_HEADERS: Final = (
-    (b"content-type", b"application/json"),
+_COMMON_HEADERS: Final = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
 )
@@ -42,11 +41,18 @@ _CODES: Final = {
 
 
 class Reply:
-    """A whole response: status, extra headers and JSON bytes. Sent by calling it as an ASGI app."""
+    """A whole response: status, extra headers and bytes, of JSON mostly. Sent by calling it as an ASGI app."""
 
-    __slots__ = ("_body", "_headers", "_status")
+    __slots__ = ("_body", "_content_type", "_headers", "_status")
 
-    def __init__(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        body: bytes,
+        headers: list[tuple[bytes, bytes]] | None = None,
+        content_type: bytes = b"application/json",
+    ) -> None:
+        self._content_type = content_type
         self._status = status
         self._body = body
         self._headers = headers or []
@@ -56,10 +62,32 @@ class Reply:
         body = self._body
         headers = self._headers
         if self._status != 204:  # noqa: PLR2004 - which has no content, nor a length of it (RFC 9110, 8.6)
-            headers = [*_JSON_HEADERS, (b"content-length", b"%d" % len(body)), *headers]
+            kind, size = (b"content-type", self._content_type), (b"content-length", b"%d" % len(body))
+            headers = [kind, *_COMMON_HEADERS, size, *headers]
         scope[IS_STARTED] = True
         await send({"type": "http.response.start", "status": self._status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+
+class ErrorReply(Reply):
+    """The answer that an error is.
+
+    Attributes:
+        code: What stands in it as `error`.
+    """
+
+    __slots__ = ("code",)
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        extra: dict[str, object],
+        headers: list[tuple[bytes, bytes]],
+    ) -> None:
+        super().__init__(status, error_body(code, message, extra), headers)
+        self.code = code
 
 
 def ok(fields: dict[str, Any], session_id: str | None = None) -> Reply:
@@ -68,7 +96,7 @@ def ok(fields: dict[str, Any], session_id: str | None = None) -> Reply:
     return Reply(200, orjson.dumps(fields), headers)
 
 
-def error_reply(error: RequestError, scope: Scope, *, status: int | None = None) -> Reply:
+def error_reply(error: RequestError, scope: Scope, *, status: int | None = None) -> ErrorReply:
     """The answer that an error is, `status` in place of its own when given."""
     status = error.status if status is None else status
     headers: list[tuple[bytes, bytes]] = []
@@ -81,14 +109,14 @@ def error_reply(error: RequestError, scope: Scope, *, status: int | None = None)
         headers.append((b"www-authenticate", b"Bearer"))
     if isinstance(error, BodyTimeout) or (isinstance(error, BodyTooLarge) and _is_endless(scope)):
         headers.append((b"connection", b"close"))  # the rest of the body may never come, or never end
-    return Reply(status, error_body(error.code, str(error), error.extra()), headers)
+    return ErrorReply(status, error.code, str(error), error.extra(), headers)
 
 
-def framework_error_reply(error: HTTPException) -> Reply:
+def framework_error_reply(error: HTTPException) -> ErrorReply:
     """The answer for an error that Starlette raised."""
     code = _CODES.get(error.status_code, InternalError.code if error.status_code >= 500 else "BAD_REQUEST")  # noqa: PLR2004
     headers = [(name.lower().encode(), value.encode()) for name, value in (error.headers or {}).items()]
-    return Reply(error.status_code, error_body(code, error.detail, {}), headers)
+    return ErrorReply(error.status_code, code, error.detail, {}, headers)
 
 
 def error_body(code: str, message: str, extra: dict[str, object]) -> bytes:

@@ -16,6 +16,7 @@ from zhin_host.errors import AuthorizationRequestNotFound, RequestError, Session
 from zhin_host.events import digest
 from zhin_host.http import schema
 from zhin_host.http.auth import AllowAll
+from zhin_host.http.metrics import Exposition
 from zhin_host.http.parameters import BEFORE, LIMIT, STATUS
 from zhin_host.http.reply import SESSION_ID, Reply, error_reply, ok
 from zhin_host.http.streaming import StreamReply, format_of, query_of, start_index_of, until_of
@@ -71,12 +72,14 @@ class Routes:
         authenticator: Authenticator,
         config: Config,
         info: Callable[[], dict[str, Any]],
+        exposition: Exposition,
     ) -> None:
         self._store = store
         self._authenticator = authenticator
         self._config = config
         self._info = info
         self._document: tuple[str, bytes] | None = None  # and the prefix that it is for
+        self._exposition = exposition
         self._health = Reply(200, orjson.dumps({"ok": True, "service": "zhin-agent-session"}))
 
     async def _who(self, call: Call) -> Principal:
@@ -106,7 +109,7 @@ class Routes:
     async def ready(self, call: Call) -> Reply:
         """GET /ready: any reason not to be ready is 503."""
         try:
-            self._store.check_ready()
+            await self._store.check_ready()
         except RequestError as error:
             return error_reply(error, call.scope, status=503)
         return ok({"ok": True})
@@ -128,6 +131,12 @@ class Routes:
 
         is_authenticated = not isinstance(self._authenticator, AllowAll)
         return orjson.dumps(document(self._config, is_authenticated=is_authenticated, prefix=prefix))
+
+    async def metrics(self, call: Call) -> Reply:
+        """GET /metrics."""
+        await self._who(call)
+        text, content_type = self._exposition.text(call.headers.get(b"accept", b"").decode("latin-1"))
+        return Reply(200, text, content_type=content_type)
 
     async def start(self, call: Call) -> Reply:
         """POST /session."""

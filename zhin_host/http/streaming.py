@@ -16,6 +16,7 @@ from zhin_host.http.guard import abort
 from zhin_host.http.parameters import LAST_EVENT_ID, LAST_EVENT_ID_HEADER, START_INDEX, UNTIL
 from zhin_host.http.reply import IS_STARTED
 from zhin_host.http.schema import Headers
+from zhin_host.logline import tell
 from zhin_host.subscriptions import Subscription, Until
 
 Format = Literal["ndjson", "sse"]
@@ -116,9 +117,9 @@ class StreamReply:
             if task is not None:
                 task.uncancel()  # it was meant for this stream, and ends here
             if self._subscription.is_dropped:
-                _logger.info(
-                    "A stream of session %s was dropped: its reader took nothing for the write timeout",
-                    self._subscription.session_id,
+                session_id = self._subscription.session_id
+                tell(
+                    _logger, logging.INFO, "reader.dropped", sessionId=session_id, lag=self._subscription.lag
                 )
                 abort(scope)
         except StorageUnavailable as error:

@@ -8,7 +8,7 @@ import socket
 import sys
 from typing import Any, Final
 
-from zhin_host.errors import StartupError
+from zhin_host.errors import PortInUse, StartupError
 
 BACKLOG: Final = 2048
 
@@ -20,7 +20,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
     once the host has started.
 
     Raises:
-        StartupError: There is no such address, or the port is in use or not ours to take.
+        StartupError: There is no such address, or the port is not ours to take; PortInUse when it is taken.
     """
     found = _resolved(host, port)
     sockets: list[socket.socket] = []
@@ -31,7 +31,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
     except OSError as error:
         for listener in sockets:
             listener.close()
-        raise StartupError(_why_not(error, host, port)) from None
+        raise _why_not(error, host, port) from None
     return sockets
 
 
@@ -78,11 +78,17 @@ def _listen(family: int, protocol: int, address: tuple[Any, ...]) -> socket.sock
     return listener
 
 
-def _why_not(error: OSError, host: str, port: int) -> str:
+def _why_not(error: OSError, host: str, port: int) -> StartupError:
     match error.errno:
         case errno.EADDRINUSE:
-            return f"Port {port} of {host} is in use; stop what listens there, or choose another --port."
+            return PortInUse(
+                f"Port {port} of {host} is in use; stop what listens there, or choose another --port."
+            )
         case errno.EACCES:
-            return f"Port {port} of {host} may not be taken by this user; choose a --port above 1023."
+            return StartupError(
+                f"Port {port} of {host} may not be taken by this user; choose a --port above 1023."
+            )
         case _:
-            return f"{host} port {port} cannot be listened on: {error.strerror}; choose another --host."
+            return StartupError(
+                f"{host} port {port} cannot be listened on: {error.strerror}; choose another --host."
+            )

@@ -45,7 +45,7 @@ class FileHttpSessionPersistence:
         self._place = Place(self.directory, self._fs)
         self._is_syncing = fsync != "never"
         self._crew = best_crew(self._fs) if fs is None else SyncCrew(fs)
-        self._shared_name_sync = SharedRun(self._sync_directory, "sync of names")
+        self._shared_name_sync = SharedRun("sync of names")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="zhin-snapshot")
         self._writing: dict[SessionId, Future[None]] = {}
         self._running: set[SessionId] = (
@@ -72,6 +72,12 @@ class FileHttpSessionPersistence:
         return {
             session_id: self._mark_of(session_id) for session_id in sorted(self._sessions_with(names.MARK))
         }
+
+    def last_written_ms(self, session_id: SessionId) -> int:
+        try:
+            return self._fs.lstat(self._path(session_id, names.LOG)).st_mtime_ns // 1_000_000
+        except OSError:
+            return 0
 
     def _sessions_with(self, suffix: str) -> set[SessionId]:
         try:
@@ -298,7 +304,7 @@ class FileHttpSessionPersistence:
 
     async def _sync_names(self) -> None:
         if self._is_syncing:
-            await self._shared_name_sync()
+            await self._shared_name_sync(self._sync_directory)
 
     async def _sync_directory(self) -> None:
         try:

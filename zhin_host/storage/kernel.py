@@ -37,6 +37,10 @@ class KernelCrew(SyncCrew):
         if not await self._ask(fd, is_data_only=False):
             await super().fsync(fd)
 
+    async def is_asynchronous(self, fd: int) -> bool:
+        """Whether the kernel took a sync of this descriptor; it is done if so."""
+        return await self._ask(fd, is_data_only=False)
+
     def stop(self) -> None:
         super().stop()
         self._let_go()
@@ -87,6 +91,19 @@ def _context_class() -> Any:
                 self.loop.call_soon(self._on_read_event)
 
     return Context
+
+
+async def takes_syncs(directory: str) -> bool:
+    """Whether the kernel syncs without a thread here; a directory is synced to see it."""
+    crew = best_crew(FileSystem())
+    if not isinstance(crew, KernelCrew):
+        return False
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return await crew.is_asynchronous(fd)
+    finally:
+        crew.stop()
+        os.close(fd)
 
 
 def best_crew(fs: FileSystem) -> SyncCrew:

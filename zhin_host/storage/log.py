@@ -57,7 +57,7 @@ class SessionEventLog:
         # What an earlier process synced is not known: after a failed sync, begin at the first byte.
         self._synced = Mark(0, chain_start(session_id))
         self._is_sync_broken = False
-        self._shared_sync = SharedRun(self._begin_sync, f"sync {session_id}")
+        self._shared_sync = SharedRun(f"sync {session_id}")
 
     @classmethod
     def create(
@@ -180,7 +180,7 @@ class SessionEventLog:
         self._check_open()
         self._file.enter()  # for as long as this caller waits: the log may be closed before its run begins
         try:
-            await self._shared_sync()
+            await self._shared_sync(self._begin_sync)
         finally:
             self._file.leave()
 

@@ -86,6 +86,9 @@ class MemorySessionPersistence:
     def marks(self) -> dict[SessionId, str]:
         return dict(sorted(self._marks.items()))
 
+    def last_written_ms(self, session_id: SessionId) -> int:  # noqa: ARG002 - nobody wrote down when
+        return 0
+
     async def create_log(self, session_id: SessionId, instead_of: SessionId | None = None) -> SessionLog:
         names.checked(session_id)
         if session_id in self._logs:

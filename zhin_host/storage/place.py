@@ -8,6 +8,7 @@ import os
 import secrets
 import socket
 import stat
+import sys
 from collections.abc import Callable
 from typing import Final
 
@@ -16,6 +17,9 @@ import orjson
 from zhin_host.errors import DirectoryInUse, StartupError, StorageFull, StorageUnavailable
 from zhin_host.storage.fs import TEMPORARY_PREFIX, FileSystem, storage_error
 from zhin_host.storage.names import is_ours
+
+if sys.platform != "win32":
+    import fcntl
 
 _logger = logging.getLogger("zhin_host.storage")
 LOCK_NAME: Final = ".lock"
@@ -141,12 +145,8 @@ class Place:
             raise StartupError(self._refusal(error)) from error
 
     def _held_by(self) -> str:
-        """Who wrote the holder file; "" when it cannot be read."""
-        try:
-            holder = orjson.loads(self._fs.read_file(self.path(HOLDER_NAME), _HOLDER_BYTES_MAX))
-            return f" (pid {int(holder['pid'])} on {holder['host']!s:.80} since {holder['since']!s:.40})"
-        except (OSError, ValueError, KeyError, TypeError):
-            return ""
+        holder = read_holder(self.directory, self._fs)
+        return f" ({holder})" if holder else ""
 
     def _tighten(self) -> None:
         """A wider mode than 0700 is set right where the directory is ours alone; a shared one is refused."""
@@ -178,6 +178,36 @@ class Place:
             f"{reason.rstrip('.')}; make it a directory that this user owns and may write to, "
             "or name another with --data-dir."
         )
+
+
+def read_holder(directory: str, fs: FileSystem) -> str:
+    """Who wrote the holder file, `pid … on … since …`; "" when it cannot be read. It outlives a killed host."""
+    try:
+        holder = orjson.loads(fs.read_file(os.path.join(directory, HOLDER_NAME), _HOLDER_BYTES_MAX))
+        return f"pid {int(holder['pid'])} on {holder['host']!s:.80} since {holder['since']!s:.40}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def is_held(directory: str) -> bool:
+    """Whether a host holds the directory now. Asks with a shared lock, let go in the same moment.
+
+    A host that starts in that very moment asks again within its time.
+
+    Raises:
+        OSError: It cannot be found out.
+    """
+    try:
+        fd = os.open(os.path.join(directory, LOCK_NAME), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def _holder() -> bytes:

@@ -1,4 +1,4 @@
-"""Answers: an open request found and answered, a turn cancelled."""
+"""Answers: an open request found and answered, a turn cancelled, a session ended."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from zhin_host.cli.exits import Failure
 from zhin_host.cli.live.connection import SHORT, Watch, connected
 from zhin_host.cli.remote import Remote
 from zhin_host.cli.terminal import json_text, visible
+from zhin_host.client.session import Outcome
 from zhin_host.clock import session_of_request
 
 _KINDS = {"approved": ("approval", "retry"), "success": ("authorization",), "response": ("question",)}
@@ -66,6 +67,20 @@ def cancel(remote: Remote, session_id: str, turn_id: str | None, *, as_json: boo
     else:
         what = "The turn is being cancelled" if is_accepted else "No such turn is open"
         click.echo(f"{what}: {session_id}")
+
+
+def end(remote: Remote, session_id: str, outcome: Outcome, message: str | None, *, as_json: bool) -> None:
+    """End a session.
+
+    Raises:
+        Failure: The host refused or is not reached.
+    """
+    with connected(remote, Watch(SHORT)) as client:
+        client.open(session_id).end(outcome, message)
+    if as_json:
+        click.echo(json_text({"sessionId": session_id, "status": outcome}))
+    else:
+        click.echo(f"The session has ended as {outcome}: {session_id}")
 
 
 def _request_of(view: dict[str, Any], request_id: str | None) -> dict[str, Any]:

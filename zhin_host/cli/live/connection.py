@@ -86,7 +86,7 @@ def failure_of(error: ClientError, remote: Remote) -> click.ClickException:
         case RequestAlreadyAnswered():
             return Otherwise(str(error))
         case Unauthorized():
-            return Refusal(f"{error} Give it with ZHIN_TOKEN or --token-from.")
+            return Refusal(f"{error} Give it with ZHIN_TOKEN or --token-file.")
         case Forbidden() | BadResponse():
             return Refusal(str(error))
         case Refused():
