@@ -62,6 +62,7 @@ TOLD: Final = {
     "health": ("whether the process answers", "", "service"),
     "ready": ("whether it takes work; 503 with the reason if not", "", ""),
     "info": ("agents, their tools and policies, limits", "", "agents, limits"),
+    "openapi": ("these routes as an OpenAPI 3.1 document", "", "openapi, info, servers, paths, components"),
 }
 
 

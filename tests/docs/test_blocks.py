@@ -16,7 +16,7 @@ from tests.docs.story import Story
 OWN: Final = {
     "cli.md": ("tests/e2e/test_docs_cli.py", {SHELL}),
     "client.md": ("tests/e2e/test_docs_client.py", {"python"}),
-    "deploy.md": ("tests/e2e/test_docs_deploy.py", {SHELL, "yaml"}),
+    "deploy.md": ("tests/e2e/test_docs_deploy.py", {SHELL}),
 }
 
 # What a page takes for granted: blocks of shell before its first one.

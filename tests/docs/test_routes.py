@@ -94,7 +94,7 @@ async def test_each_route_takes_and_gives_what_the_table_lists() -> None:
     transport = httpx.ASGITransport(host.app)
     async with host, httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         caller = Caller(client)
-        for name in ("health", "ready", "info"):
+        for name in ("health", "ready", "info", "openapi"):
             await caller.call(name)
 
         session = (await caller.call("start", message="ask"))["sessionId"]

@@ -19,7 +19,7 @@ def test_the_blocks_do_what_the_page_says(tmp_path: Path, data_dir: Path) -> Non
     blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     script = "set -eu\n" + "".join(f"{block}echo ===\n" for block in blocks)
     with Host(tmp_path, "--data-dir", data_dir) as host:
-        parked, request = host.parked("write a note shopping: milk")
+        host.parked("write a note shopping: milk")
         settings = environment(ZHIN_URL=host.url, ZHIN_DATA_DIR=str(data_dir))
         done = subprocess.run(
             ["bash", "-c", script],
@@ -32,15 +32,8 @@ def test_the_blocks_do_what_the_page_says(tmp_path: Path, data_dir: Path) -> Non
         )
         host.stop()
     assert done.returncode == 0, done.stdout + done.stderr
-    examined, metrics, copied, restored, rest = done.stdout.split("===\n")
+    examined, metrics, rest = done.stdout.split("===\n")
     assert f"A host runs on it: pid {host.process.pid} " in examined
     assert "zhin_host_turns_parked 1.0\n" in metrics
     assert 'zhin_host_turns_total{agent="demo",end="completed"} 0.0\n' in metrics
-    assert copied == ""
-    assert parked["sessionId"] in restored
-    assert "Sessions: 1, with faults: none" in restored
     assert rest == ""
-    with Host(tmp_path, "--data-dir", tmp_path / "backup") as again:
-        again.post(f"/session/{parked['sessionId']}/input", requestId=request, approved=True)
-        assert again.events(parked["sessionId"], -1)[-1]["data"]["reason"] == "idle"
-        again.stop()

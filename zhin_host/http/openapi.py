@@ -11,7 +11,7 @@ from typing import Any, Final
 from zhin_host import errors
 from zhin_host.config import Config
 from zhin_host.events import VOCABULARY
-from zhin_host.http.app import BASE, ROUTES, Endpoint
+from zhin_host.http.app import BASE, ROOT_ROUTES, ROUTES, Endpoint
 from zhin_host.http.operations import EVERYWHERE, EXTRAS, OPERATIONS, Errors, Operation
 from zhin_host.http.parameters import Parameter
 from zhin_host.http.wire import (
@@ -35,6 +35,7 @@ _ABOUT: Final = (
 )
 _OWN_TYPE: Final = r"^x\.[A-Za-z0-9_.-]{1,64}$"
 _STREAM_ITEMS: Final = {"application/x-ndjson": "Event", "text/event-stream": "ServerSentEvent"}
+_METRICS_TYPES: Final = ("text/plain", "application/openmetrics-text")
 _STREAM_HEADERS: Final = {
     "x-zhin-stream-version": {"schema": {"const": "1"}},
     "x-zhin-tail-index": {
@@ -56,7 +57,13 @@ def document(config: Config, *, is_authenticated: bool, prefix: str = "") -> dic
         "openapi": "3.1.0",
         "info": {"title": "zhin_host", "version": version("zhin-host"), "description": _ABOUT},
         "servers": [{"url": prefix + BASE}],
-        "paths": {path: dict(_path_item(path, is_authenticated=is_authenticated)) for path in ROUTES},
+        "paths": {
+            **{path: dict(_path_item(path, rows, is_authenticated)) for path, rows in ROUTES.items()},
+            **{
+                path: {"servers": [{"url": prefix or "/"}], **dict(_path_item(path, rows, is_authenticated))}
+                for path, rows in ROOT_ROUTES.items()
+            },
+        },
         "components": {
             "schemas": {**_objects(), **_events(), **_errors()},
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}} if is_authenticated else {},
@@ -81,7 +88,11 @@ def _limited(value: Any, config: Config) -> Any:
 # -- paths ---------------------------------------------------------------------------------------------------------
 
 
-def _path_item(path: str, *, is_authenticated: bool) -> Iterator[tuple[str, Any]]:
+def _path_item(
+    path: str,
+    methods: Mapping[str, Endpoint],
+    is_authenticated: bool,  # noqa: FBT001 - as of `document`
+) -> Iterator[tuple[str, Any]]:
     names = re.findall(r"\{(\w+)\}", path)
     if names:
         yield (
@@ -91,7 +102,7 @@ def _path_item(path: str, *, is_authenticated: bool) -> Iterator[tuple[str, Any]
                 for name in names
             ],
         )
-    for method, endpoint in ROUTES[path].items():
+    for method, endpoint in methods.items():
         asks = is_authenticated and not endpoint.is_open
         yield method.lower(), _operation(endpoint, OPERATIONS[endpoint.name], asks=asks)
 
@@ -129,6 +140,9 @@ def _answers(name: str, row: Operation) -> dict[str, Any]:
                 "content": {"application/json": {"schema": {"type": "object"}}},
             }
         }
+    if row.answer == "metrics":
+        texts = {media_type: {"schema": {"type": "string"}} for media_type in _METRICS_TYPES}
+        return {"200": {"description": "For Prometheus; OpenMetrics where it is accepted.", "content": texts}}
     if row.answer == "stream":
         content = {media_type: {"schema": ref(item)} for media_type, item in _STREAM_ITEMS.items()}
         headers = {**_session_header(), **_STREAM_HEADERS}

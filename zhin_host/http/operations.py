@@ -38,7 +38,7 @@ class Operation(NamedTuple):
 
     Attributes:
         told: What it is for: the first sentence is its summary.
-        answer: The object of its 200; "stream" and "document" are none.
+        answer: The object of its 200; "stream", "document" and "metrics" are none.
         errors: What else it may answer, beside EVERYWHERE and what authentication adds.
         body: The object it takes.
         is_body_optional: Whether it may come without.
@@ -140,6 +140,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         error_status=503,
     ),
     "info": Operation("What is hosted here. Agents, their tools with approval policy, settings.", "Info"),
+    "metrics": Operation("Numbers of the host, for a scraper.", "metrics"),
     "openapi": Operation("This document.", "document"),
 }
 """By the name of the handler, as in ROUTES."""

@@ -78,8 +78,8 @@ class Routes:
         self._authenticator = authenticator
         self._config = config
         self._info = info
-        self._exposition = exposition
         self._document: tuple[str, bytes] | None = None  # and the prefix that it is for
+        self._exposition = exposition
         self._health = Reply(200, orjson.dumps({"ok": True, "service": "zhin-agent-session"}))
 
     async def _who(self, call: Call) -> Principal:
@@ -119,12 +119,6 @@ class Routes:
         await self._who(call)
         return ok({"ok": True, **self._info()})
 
-    async def metrics(self, call: Call) -> Reply:
-        """GET /metrics."""
-        await self._who(call)
-        text, content_type = self._exposition.text(call.headers.get(b"accept", b"").decode("latin-1"))
-        return Reply(200, text, content_type=content_type)
-
     async def openapi(self, call: Call) -> Reply:
         """GET /openapi.json: made when it is first asked for, and away from the loop."""
         prefix = call.scope.get("root_path", "")
@@ -137,6 +131,12 @@ class Routes:
 
         is_authenticated = not isinstance(self._authenticator, AllowAll)
         return orjson.dumps(document(self._config, is_authenticated=is_authenticated, prefix=prefix))
+
+    async def metrics(self, call: Call) -> Reply:
+        """GET /metrics."""
+        await self._who(call)
+        text, content_type = self._exposition.text(call.headers.get(b"accept", b"").decode("latin-1"))
+        return Reply(200, text, content_type=content_type)
 
     async def start(self, call: Call) -> Reply:
         """POST /session."""
