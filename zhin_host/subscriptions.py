@@ -17,6 +17,8 @@ from zhin_host.errors import TooManyStreams
 from zhin_host.ports import SessionLog
 
 Until = Literal["boundary", "tail", "never"]
+Lines = tuple[bytes, int]
+"""Whole lines, and how many."""
 
 _BLOCK_BYTES = 64 * 1024
 _LONG_BLOCK_BYTES = 256 * 1024  # what a reader that has stopped taking costs
@@ -152,9 +154,7 @@ class Subscription:
         self._handed_at_s: float | None = None  # when the consumer got the block it is still sending
         self._idle_since_s = hub.clock.monotonic_s()
         self._task: asyncio.Task[object] | None = None
-        self._ahead: tuple[int, asyncio.Future[bytes]] | None = (
-            None  # from which byte on, and what is read there
-        )
+        self._ahead: tuple[int, asyncio.Future[Lines]] | None = None  # from which byte on, and what is there
         feed.join(self)
 
     @property
@@ -249,7 +249,7 @@ class Subscription:
         if block is not None and len(block) <= limit - self._offset:
             count = block.count(b"\n")
         else:
-            block, count = _unbroken(await self._read_lines(limit), self._index)
+            block, count = await self._read_lines(limit)
             if not block:
                 self._feed.broken_at = (self._index, self._offset)
                 return None
@@ -258,35 +258,37 @@ class Subscription:
         self._index += count
         return block if first >= self._skip_below else self._without_skipped(block, first)
 
-    async def _read_lines(self, limit: int) -> bytes:
+    async def _read_lines(self, limit: int) -> Lines:
         """Whole lines of the file at the cursor: a block of them, or one line that is longer than a block."""
-        size = _LONG_BLOCK_BYTES
-        while True:
-            block = await self._read(self._offset, min(limit - self._offset, size))
-            lines = block[: block.rfind(b"\n") + 1]
-            if lines or len(block) < size:
-                break
-            size *= 2
-        following = self._offset + len(lines)
-        if lines and limit - following > _BLOCK_BYTES:  # read on while this block is on its way
-            self._ahead = (
-                following,
-                self._read_in_thread(following, min(limit - following, _LONG_BLOCK_BYTES)),
-            )
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead[0] == self._offset:
+            lines = await ahead[1]
+        elif limit - self._offset <= _BLOCK_BYTES:
+            lines = self._lines_at(self._offset, limit - self._offset, self._index)
+        else:
+            lines = await self._in_thread(self._offset, limit - self._offset, self._index)
+        block, count = lines
+        following = self._offset + len(block)
+        if block and limit - following > _BLOCK_BYTES:  # while this block is on its way
+            self._ahead = (following, self._in_thread(following, limit - following, self._index + count))
         return lines
 
-    async def _read(self, offset: int, size_bytes: int) -> bytes:
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead[0] == offset and size_bytes <= _LONG_BLOCK_BYTES:
-            return await ahead[1]
-        if size_bytes <= _BLOCK_BYTES:
-            return self._feed.read(offset, size_bytes)
-        return await self._read_in_thread(offset, size_bytes)
-
-    def _read_in_thread(self, offset: int, size_bytes: int) -> asyncio.Future[bytes]:
-        reading = asyncio.get_running_loop().run_in_executor(None, self._feed.read, offset, size_bytes)
+    def _in_thread(self, offset: int, most_bytes: int, index: int) -> asyncio.Future[Lines]:
+        """As `_lines_at`; the check, too, is done while the loop waits for the reader to take what it has."""
+        loop = asyncio.get_running_loop()
+        reading = loop.run_in_executor(None, self._lines_at, offset, most_bytes, index)
         reading.add_done_callback(_seen)
         return reading
+
+    def _lines_at(self, offset: int, most_bytes: int, index: int) -> Lines:
+        """Up to a long block of lines, or one longer line, none of them broken."""
+        size = _LONG_BLOCK_BYTES
+        while True:
+            block = self._feed.read(offset, min(most_bytes, size))
+            end = block.rfind(b"\n") + 1
+            if end or len(block) < size:
+                return _unbroken(block[:end], index)
+            size *= 2
 
     def _without_skipped(self, block: bytes, first: int) -> bytes:
         """The block without the events before the first one asked for, which lay beyond the tail at opening."""
@@ -298,7 +300,7 @@ class Subscription:
         return block[begin:]
 
 
-def _unbroken(block: bytes, index: int) -> tuple[bytes, int]:
+def _unbroken(block: bytes, index: int) -> Lines:
     """Whole lines up to the first whose shape or index is wrong, and how many (contract section 2, Streams).
 
     Only the places where lines meet are looked at, unless one is wrong: a replay spends most of its time here.
@@ -331,7 +333,7 @@ def _numbers(start: int, count: int) -> bytes:
     return b",".join(parts)
 
 
-def _seen(reading: asyncio.Future[bytes]) -> None:
+def _seen(reading: asyncio.Future[Lines]) -> None:
     """What was read ahead may be wanted by nobody; an error of it is then nobody's."""
     if not reading.cancelled():
         reading.exception()
