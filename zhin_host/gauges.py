@@ -17,7 +17,8 @@ class Gauges:
         sessions_known: Sessions there are, on disk or in memory.
         sessions_in_memory: Those in memory.
         sessions_recovering: Interrupted ones that recovery has still to look at; ready when 0.
-        turns_running: Open turns that wait for no person; one whose agent is not hosted is among them.
+        turns_running: Open turns that wait for no person; one whose agent is not hosted is among them, one whose log is
+            broken is not: it will never go on.
         turns_parked: Open turns that wait for a person, in memory or not.
         parked_oldest_s: How long ago the last event came of the one that has waited longest; 0 when there is none.
         readers: Open streams.
@@ -40,14 +41,14 @@ class Gauges:
 
 def read_gauges(sessions: LiveSessions, hub: Subscriptions, clock: Clock) -> Gauges:
     """The gauges now. Runs on the loop, without an await."""
-    states = [live.state for live in sessions.live]
+    states = [live.state for live in sessions.live if live.fault is None]
     parked_ms = [state.updated_at_ms for state in states if state.pending]
     away_ms = sessions.parked_away.values()
     since_ms = min((at_ms for at_ms in (*parked_ms, *away_ms) if at_ms), default=None)
     lags = hub.lags()
     return Gauges(
         sessions_known=len(sessions.index),
-        sessions_in_memory=len(states),
+        sessions_in_memory=len(sessions.live),
         sessions_recovering=sessions.unsorted,
         turns_running=sum(state.turn is not None and not state.pending for state in states),
         turns_parked=len(parked_ms) + len(away_ms),

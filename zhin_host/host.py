@@ -99,6 +99,7 @@ class AgentSessionHost:
         self._tasks: list[asyncio.Task[None]] = []
         self._starting: asyncio.Task[None] | None = None
         self._is_stopped = False
+        self._is_draining = False
 
     @property
     def app(self) -> ASGIApp:
@@ -187,16 +188,7 @@ class AgentSessionHost:
         if self._starting is None or self._is_stopped:
             return
         self._is_stopped = True
-        now = self.gauges()
-        tell(
-            _log,
-            logging.INFO,
-            "host.draining",
-            running=now.turns_running,
-            parked=now.turns_parked,
-            readers=now.readers,
-        )
-        await self.store.stop()
+        await self._drain()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -241,14 +233,26 @@ class AgentSessionHost:
         now = self.gauges()
         tell(_log, logging.INFO, "host.ready", sessions=now.sessions_known, parked=now.turns_parked)
 
+    async def _drain(self) -> None:
+        if not self._is_draining:
+            self._is_draining = True
+            now = self.gauges()
+            tell(
+                _log,
+                logging.INFO,
+                "host.draining",
+                running=now.turns_running,
+                parked=now.turns_parked,
+                readers=now.readers,
+            )
+        await self.store.stop()
+
     async def _tick(self) -> None:
         """The one timer of all streams: heartbeats and slow readers. It waits for no storage."""
         while True:
             await asyncio.sleep(self._interval_s)
             if _is_server_stopping():
-                await (
-                    self.store.stop()
-                )  # it tells the app only when every response is done, ours being streams
+                await self._drain()  # it tells the app only when every response is done, ours being streams
                 return
             self._hub.tick()
 

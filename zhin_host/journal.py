@@ -137,7 +137,8 @@ class SessionJournal:
         self._is_stalled = False
         self._show(batch, rest_offset)
         if self._changes:
-            report(state, self._changes, self._meters)
+            changes, self._changes = self._changes, []
+            report(state, changes, self._meters)
 
     def queue(self, kind: str, data: Mapping[str, Any]) -> bool:
         """Add an event to what the next write takes along.

@@ -11,6 +11,8 @@ from zhin_host.ports import SessionLog
 class MeteredLog:
     """What the journal writes to: one observation for each batch and each sync, whatever is in them."""
 
+    __slots__ = ("_clock", "_log", "_meters")
+
     def __init__(self, log: SessionLog, clock: Clock, meters: Meters) -> None:
         self._log = log
         self._clock = clock

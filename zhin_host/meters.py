@@ -11,14 +11,13 @@ from typing import Final, Literal
 End = Literal["completed", "failed", "cancelled"]
 ENDS: Final[tuple[End, ...]] = ("completed", "failed", "cancelled")
 
-Recovery = Literal["redriven", "parked", "ended", "waiting_for_agent", "broken", "postponed"]
+Recovery = Literal["redriven", "parked", "ended", "waiting_for_agent", "broken"]
 RECOVERIES: Final[dict[Recovery, str]] = {
     "redriven": "its turn was driven again from its record, or the next queued one begun",
     "parked": "its turn waits for a person and stays parked",
     "ended": "its turn was ended by recovery, or had ended already",
     "waiting_for_agent": "its agent is not hosted now",
     "broken": "its log has a broken line",
-    "postponed": "it could not be read or written; it is tried again",
 }
 """What became of a session that the last host left in the middle of a turn."""
 
@@ -64,9 +63,9 @@ class Meters:
         turns: (agent, how it ended) -> turns whose end is in the log.
         appends: Writes of a batch to a session's log.
         syncs: Waits for a session's log to survive a power cut; next to nothing where another's sync did it.
-        storage_errors: "append" or "sync" -> how often it failed; each is tried again.
+        storage_errors: "append" or "sync" -> how often it failed, once for each that waited.
         recoveries: What became of the sessions that the last host left in the middle of a turn.
-        refusals: Code -> requests that were answered with it.
+        refusals: Code -> requests that were answered with it, but for those of GET /ready, which scrapers of it know.
     """
 
     def __init__(self, agents: Iterable[str] = ()) -> None:

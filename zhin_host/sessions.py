@@ -122,8 +122,6 @@ class LiveSessions:
         except Exception:  # noqa: BLE001 - a mistake of ours, which must not keep the others from going on
             _log.exception("session %s could not be recovered; it is tried again later", session_id)
             self._bad.add(session_id)
-        if session_id in self._bad:
-            report_recovery(session_id, "postponed", None, self._services.meters)
         self._unsorted.discard(session_id)
 
     def add(self, live: LiveSession) -> None:

@@ -73,6 +73,7 @@ class HttpAgentSessionStore:
         self._answers = Answers(sessions, driver, services)
         self._is_auditing = False
         self._is_stopping = False
+        self._probe: asyncio.Task[None] | None = None
 
     # -- turns -----------------------------------------------------------------------------------------------------
 
@@ -284,9 +285,11 @@ class HttpAgentSessionStore:
             raise StorageUnavailable(
                 f"{self._sessions.unsorted} interrupted sessions are still being recovered."
             )
-        await asyncio.to_thread(
-            self._sessions.persistence.check_writable
-        )  # a disk that hangs holds nobody else up
+        if self._probe is None or self._probe.done():  # one at a time: a disk that hangs takes one thread
+            probing = asyncio.to_thread(self._sessions.persistence.check_writable)
+            self._probe = asyncio.get_running_loop().create_task(probing, name="probe")
+            self._probe.add_done_callback(lambda probe: probe.cancelled() or probe.exception())  # seen
+        await asyncio.shield(self._probe)
 
     # -- for the host ----------------------------------------------------------------------------------------------
 

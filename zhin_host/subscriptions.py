@@ -165,7 +165,7 @@ class Subscription:
     @property
     def lag(self) -> int:
         """How many events lie before it that it was not handed yet."""
-        return max(0, self._feed.next_index - self._index)
+        return self._feed.next_index - self._index if self._offset < self._limit() else 0
 
     @property
     def is_at_end(self) -> bool:

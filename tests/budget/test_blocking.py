@@ -88,6 +88,7 @@ async def test_a_whole_life_of_sessions_never_waits_for_the_disk_on_the_loop(
             assert not host.is_in_memory(second)
             for path in ("/sessions", f"/session/{second}", f"/session/{first}/audit", "/ready", "/info"):
                 assert (await client.get(path)).status_code == 200
+            assert (await client.get("http://localhost:8787/metrics")).status_code == 200
             await host.approve(second, request)
             await host.idle(second)
             third, _ = await parked(host)

@@ -70,6 +70,15 @@ async def test_a_scraper_that_asks_for_openmetrics_gets_it(live: Serving) -> Non
     assert response.text.endswith("# EOF\n")
 
 
+@pytest.mark.parametrize("version", ["foo", "1.x.0", "", "99.0.0"])
+async def test_a_scraper_that_asks_for_what_there_is_not_gets_the_plain_text(
+    live: Serving, version: str
+) -> None:
+    response = await scraped(live, accept=f"application/openmetrics-text;version={version}")
+    assert response.status_code == 200
+    assert "zhin_host_sessions 0.0\n" in response.text
+
+
 async def test_refusals_of_every_kind_are_counted_by_their_code(live: Serving) -> None:
     assert (await live.client.get("/nothing")).status_code == 404
     assert (await live.client.put("/session")).status_code == 405

@@ -133,7 +133,7 @@ def metrics_table() -> str:
             ", ".join(f"`{label}`" for label in getattr(metric, "_labelnames", ())),
             metric.documentation,
         )
-        for metric in HostCollector(meters, lambda: now).collect()
+        for metric in HostCollector(meters, now).collect()
     )
     return table("metric | type | labels | what it is", rows)
 

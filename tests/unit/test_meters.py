@@ -87,6 +87,30 @@ async def test_what_the_host_holds_is_read_off_it() -> None:
         assert (bench.host.gauges().turns_parked, bench.host.gauges().parked_oldest_s) == (0, 0.0)
 
 
+async def test_a_reader_that_will_get_no_more_is_not_behind() -> None:
+    async with hosting(Script()) as bench:
+        accepted = await bench.start("say this")
+        await bench.idle(accepted.session_id)
+        reader = await bench.store.subscribe(NOBODY, accepted.session_id, 0, "tail")
+        assert bench.host.gauges().lag_events_max == bench.live(accepted.session_id).state.next_index
+        blocks = aiter(reader)
+        await anext(blocks)
+        await bench.follow_up(accepted.session_id, "say more")
+        await bench.idle(accepted.session_id)
+        assert (bench.host.gauges().readers, bench.host.gauges().readers_behind) == (1, 0)
+        await blocks.aclose()
+        await reader.aclose()
+
+
+async def test_a_turn_whose_log_is_broken_does_not_count_as_running() -> None:
+    async with hosting(Script(), is_audited=False) as bench:
+        held = await bench.start("hold")
+        assert bench.host.gauges().turns_running == 1
+        bench.live(held.session_id).found_broken(1, 1)
+        now = bench.host.gauges()
+        assert (now.turns_running, now.sessions_in_memory) == (0, 1)
+
+
 async def test_a_parked_turn_counts_out_of_memory_and_after_a_restart(data_dir: Path) -> None:
     clock = FakeClock()
     async with hosting(Script(), data_dir=data_dir, clock=clock, parked_s=1) as bench:

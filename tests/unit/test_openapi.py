@@ -180,7 +180,7 @@ def test_no_start_of_a_host_reads_its_tables() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
     assert "zhin_host.http.routes" in done.stdout
-    for name in ("openapi", "operations", "wire"):
+    for name in ("openapi", "operations", "wire", "metrics"):
         assert f"zhin_host.http.{name}'" not in done.stdout
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.hosting import NOBODY, Hosting, hosting, one, types
+from tests.hosting import DEADLINE_S, NOBODY, Hosting, hosting, one, types
 from tests.scripted_log import UnsteadyPersistence
 from tests.stories import STORIES
 from zhin_host import Turn
@@ -185,6 +186,35 @@ async def test_a_session_that_can_be_neither_written_nor_removed_is_none_for_the
         await recovered(host)
         await host.store.check_ready()
         assert (await host.store.page(NOBODY, None, 10, None)).sessions == []
+
+
+class HangingPersistence(MemorySessionPersistence):
+    """Whose probe waits until the test lets it go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began, self.go, self.probes = threading.Event(), threading.Event(), 0
+
+    def check_writable(self) -> None:
+        self.probes += 1
+        self.began.set()
+        assert self.go.wait(DEADLINE_S)
+
+
+async def test_who_asks_whether_the_host_is_ready_while_the_disk_hangs_waits_for_the_one_probe_under_way() -> (
+    None
+):
+    persistence = HangingPersistence()
+    async with hosting(talkative, persistence=persistence) as host:
+        persistence.go.clear()
+        asking = [asyncio.create_task(host.store.check_ready()) for _ in range(20)]
+        await asyncio.to_thread(persistence.began.wait, DEADLINE_S)
+        asking[0].cancel()
+        persistence.go.set()
+        await asyncio.gather(*asking[1:])
+        assert persistence.probes == 1
+        await host.store.check_ready()
+        assert persistence.probes == 2
 
 
 async def test_a_session_whose_first_sync_fails_is_answered_as_failed_and_goes_on_by_itself() -> None:

@@ -14,7 +14,6 @@ from zhin_host.config import Config
 from zhin_host.errors import RequestError, RouteNotFound
 from zhin_host.gauges import Gauges
 from zhin_host.http.guard import Guard
-from zhin_host.http.metrics import Exposition
 from zhin_host.http.routes import Call, Handler, Routes
 from zhin_host.logline import tell
 from zhin_host.meters import Meters
@@ -95,8 +94,9 @@ def create_app(
         pages: More apps behind the same guard, by the path they stand at; each gets what lies below it too, with
             the rest as `file` in the path's parameters. They see requests before anybody is authenticated.
     """
-    exposition = Exposition(meters, gauges)
-    routes = Routes(store, authenticator=authenticator, config=config, info=info, exposition=exposition)
+    routes = Routes(
+        store, authenticator=authenticator, config=config, info=info, meters=meters, gauges=gauges
+    )
     below_base = {BASE + path: methods for path, methods in ROUTES.items()}
     table = [
         Route(path, Resource({method: (row, getattr(routes, row.name)) for method, row in methods.items()}))
@@ -118,7 +118,9 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:  # noq
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
         return
-    raise RouteNotFound(f"There is nothing at {scope['path']!r:.120}; every route is under {BASE}.")
+    raise RouteNotFound(
+        f"There is nothing at {scope['path']!r:.120}; GET {BASE}/openapi.json lists the routes."
+    )
 
 
 class Resource:

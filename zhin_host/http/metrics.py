@@ -1,8 +1,11 @@
-"""Metrics: a host's meters and gauges as Prometheus reads them; the only module that knows its library."""
+"""Metrics: a host's meters and gauges as Prometheus reads them; the only module that knows its library.
+
+It is imported by the first scrape, and runs in a thread: what a process knows of itself lies in files.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -17,11 +20,11 @@ PREFIX: Final = "zhin_host_"
 
 
 class HostCollector(Collector):
-    """Makes the metrics of one host anew for each scrape: nothing is kept, and nothing is counted here."""
+    """Makes the metrics of one host at one moment: nothing is kept, and nothing is counted here."""
 
-    def __init__(self, meters: Meters, gauges: Callable[[], Gauges]) -> None:
+    def __init__(self, meters: Meters, now: Gauges) -> None:
         self._meters = meters
-        self._gauges = gauges
+        self._now = now
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: a registry would else collect once just to learn the names."""
@@ -30,7 +33,7 @@ class HostCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """The metrics, in the order of the documentation."""
         yield from self._counters(self._meters)
-        yield from self._moment(self._gauges())
+        yield from self._moment(self._now)
 
     def _counters(self, meters: Meters) -> Iterator[Metric]:
         turns = _counter("turns", "Turns whose end is in the log.", "agent", "end")
@@ -46,7 +49,7 @@ class HostCollector(Collector):
         for name, help_text, label, counts in (
             (
                 "storage_errors",
-                "Writes and syncs that failed; each is tried again.",
+                "Writes and syncs that failed, once for each that waited.",
                 "call",
                 meters.storage_errors,
             ),
@@ -95,20 +98,27 @@ class HostCollector(Collector):
         )
 
 
-class Exposition:
-    """The text of one host's metrics, and of this process's."""
+def exposition(meters: Meters, now: Gauges, accept: str) -> tuple[bytes, bytes]:
+    """A host's metrics, and this process's.
 
-    def __init__(self, meters: Meters, gauges: Callable[[], Gauges]) -> None:
-        self._registry = CollectorRegistry()
-        self._registry.register(HostCollector(meters, gauges))
-        ProcessCollector(registry=self._registry)
-        PlatformCollector(registry=self._registry)
-        GCCollector(registry=self._registry)
+    Args:
+        meters: What was counted; nobody counts in it meanwhile.
+        now: What there is.
+        accept: The Accept header; one that the library cannot read counts as none.
 
-    def text(self, accept: str) -> tuple[bytes, bytes]:
-        """The metrics now in the format that the Accept header asks for, and its content type."""
+    Returns:
+        The text, and its content type.
+    """
+    registry = CollectorRegistry()
+    registry.register(HostCollector(meters, now))
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    try:
         encode, content_type = choose_encoder(accept)
-        return encode(self._registry), content_type.encode("ascii")
+    except (TypeError, ValueError):
+        encode, content_type = choose_encoder("")
+    return encode(registry), content_type.encode("ascii")
 
 
 def _counter(name: str, help_text: str, *labels: str) -> CounterMetricFamily:

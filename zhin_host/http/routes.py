@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -14,13 +15,14 @@ from zhin_host.clock import is_session_id
 from zhin_host.config import Config
 from zhin_host.errors import AuthorizationRequestNotFound, RequestError, SessionNotFound
 from zhin_host.events import digest
+from zhin_host.gauges import Gauges
 from zhin_host.http import schema
 from zhin_host.http.auth import AllowAll
-from zhin_host.http.metrics import Exposition
 from zhin_host.http.parameters import BEFORE, LIMIT, STATUS
 from zhin_host.http.reply import SESSION_ID, Reply, error_reply, ok
 from zhin_host.http.streaming import StreamReply, format_of, query_of, start_index_of, until_of
 from zhin_host.intake import Accepted, Key
+from zhin_host.meters import Meters
 from zhin_host.ports import Authenticator, Principal, Right
 from zhin_host.store import HttpAgentSessionStore
 
@@ -72,14 +74,16 @@ class Routes:
         authenticator: Authenticator,
         config: Config,
         info: Callable[[], dict[str, Any]],
-        exposition: Exposition,
+        meters: Meters,
+        gauges: Callable[[], Gauges],
     ) -> None:
         self._store = store
         self._authenticator = authenticator
         self._config = config
         self._info = info
         self._document: tuple[str, bytes] | None = None  # and the prefix that it is for
-        self._exposition = exposition
+        self._meters = meters
+        self._gauges = gauges
         self._health = Reply(200, orjson.dumps({"ok": True, "service": "zhin-agent-session"}))
 
     async def _who(self, call: Call) -> Principal:
@@ -135,8 +139,16 @@ class Routes:
     async def metrics(self, call: Call) -> Reply:
         """GET /metrics."""
         await self._who(call)
-        text, content_type = self._exposition.text(call.headers.get(b"accept", b"").decode("latin-1"))
+        accept = call.headers.get(b"accept", b"").decode("latin-1")
+        text, content_type = await asyncio.to_thread(
+            self._expose, copy.deepcopy(self._meters), self._gauges(), accept
+        )
         return Reply(200, text, content_type=content_type)
+
+    def _expose(self, meters: Meters, now: Gauges, accept: str) -> tuple[bytes, bytes]:
+        from zhin_host.http.metrics import exposition  # noqa: PLC0415 - no start pays for its library
+
+        return exposition(meters, now, accept)
 
     async def start(self, call: Call) -> Reply:
         """POST /session."""
