@@ -240,6 +240,27 @@ def test_an_agent_that_cannot_be_imported_is_a_fault(tmp_path: Path) -> None:
     assert examined(tmp_path, "--agent", "os:sep", code=1)["agent"][0] == "fault"
 
 
+def test_each_of_several_agents_has_its_line_and_none_at_all_is_a_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Fleeting(Script):
+        resumable = False
+
+    loaded: dict[str, object] = {"first": Script(), "second": Fleeting()}
+    monkeypatch.setattr(checks, "load", lambda *_: loaded)
+    assert [(one.state, one.message.split(";")[0]) for one in checks.agent("my:agents")] == [
+        ("ok", "my:agents has agent 'first'"),
+        ("warning", "my:agents has agent 'second', not resumable"),
+    ]
+    loaded["third"] = "none"
+    [finding] = checks.agent("my:agents")
+    assert finding.state == "fault"
+    assert "'third' is a str" in finding.message
+    loaded.clear()
+    [finding] = checks.agent("my:agents")
+    assert (finding.state, "no agent" in finding.message) == ("fault", True)
+
+
 def test_a_token_file_is_read_as_serve_reads_it_and_no_token_is_shown(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
     assert examined(tmp_path, "--token-file", tokens, code=1)["tokens"][0] == "fault"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from zhin_host import __version__
-from zhin_host.agent import hosted
+from zhin_host.agent import hosted_agents
 from zhin_host.cli.amounts import size_text
 from zhin_host.cli.loading import load
 from zhin_host.errors import StartupError
@@ -83,18 +83,18 @@ def descriptors() -> Iterator[Finding]:
 
 
 def agent(reference: str) -> Iterator[Finding]:
-    """Whether it can be imported and hosted."""
+    """Whether it, or each of several, can be imported and hosted."""
     try:
-        found = load(reference, "agent")
-        one = hosted(found, str(getattr(found, "name", None) or getattr(found, "__name__", "agent")))
+        agents = hosted_agents(load(reference, "agent"))
     except StartupError as error:
         yield Finding("agent", "fault", str(error))
         return
-    if one.is_resumable:
-        yield Finding("agent", "ok", f"{reference} is agent {one.name!r}; its turns go on after a restart.")
-    else:
-        told = f"{reference} is agent {one.name!r} and not resumable; its open turns end as failed at every restart."
-        yield Finding("agent", "warning", told)
+    for name, one in agents.items():
+        if one.is_resumable:
+            yield Finding("agent", "ok", f"{reference} has agent {name!r}; its turns go on after a restart.")
+        else:
+            told = f"{reference} has agent {name!r}, not resumable; its open turns end as failed at every restart."
+            yield Finding("agent", "warning", told)
 
 
 def token_file(path: str) -> Iterator[Finding]:
