@@ -21,6 +21,8 @@ from tests.integration.live import Script
 from zhin_host import cli
 from zhin_host.cli import checks
 from zhin_host.clock import SystemClock, new_session_id
+from zhin_host.errors import StartupError
+from zhin_host.http.auth import BearerTokens
 from zhin_host.storage.files import FileHttpSessionPersistence
 
 TOKENS = "ada a-token-of-sixteen-characters\n"
@@ -274,8 +276,12 @@ def test_a_token_file_is_read_as_serve_reads_it_and_no_token_is_shown(tmp_path: 
     state, message = examined(tmp_path, "--token-file", tokens, code=1)["tokens"]
     assert state == "fault"
     assert "a-token-of-sixteen-characters" not in message
-    tokens.write_bytes(b"\xff\xfe")
-    assert examined(tmp_path, "--token-file", tokens, code=1)["tokens"][0] == "fault"
+    for content in (b"\xff\xfe", TOKENS.encode() + b"#" * (1 << 20)):
+        tokens.write_bytes(content)
+        with pytest.raises(StartupError) as refused:
+            BearerTokens.from_file(tokens)
+        found = examined(tmp_path, "--token-file", tokens, code=1)["tokens"]
+        assert found == ("fault", str(refused.value))
 
 
 def test_what_is_not_installed_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import platform
 import re
-import stat
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from zhin_host.cli.amounts import size_text
 from zhin_host.cli.loading import load
 from zhin_host.errors import StartupError
 from zhin_host.events import LOG_VERSION
-from zhin_host.http.auth import parse_tokens
+from zhin_host.http.auth import parse_tokens, read_token_file
 from zhin_host.server import raise_descriptor_limit
 from zhin_host.snapshot import SNAPSHOT_VERSION
 from zhin_host.storage.kernel import takes_syncs
@@ -100,18 +99,12 @@ def agent(reference: str) -> Iterator[Finding]:
 def token_file(path: str) -> Iterator[Finding]:
     """Whether it can be read, by its owner alone, and says who may call."""
     try:
-        mode = Path(path).stat().st_mode
-        count = len(parse_tokens(Path(path).read_text("utf-8"), path))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        yield Finding(
-            "tokens", "fault", f"The token file {path} cannot be read: {reason}; mend or name another."
-        )
-        return
+        text, is_open = read_token_file(path)
+        count = len(parse_tokens(text, path))
     except StartupError as error:
         yield Finding("tokens", "fault", str(error))
         return
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+    if is_open:
         told = f"The token file {path} may be read by others; chmod 600 it."
         yield Finding("tokens", "warning", told)
     else:
