@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol, cast
 
 from zhin_host.errors import StartupError
@@ -54,6 +54,24 @@ class HostedAgent:
                 await turn.say(text)
         else:
             await cast("Awaitable[object]", produced)
+
+
+def hosted_agents(agent: object, tools: Iterable[Tool] = ()) -> dict[str, Agent]:
+    """One agent, or several by name, as the runtime hosts them; the first is the default.
+
+    Args:
+        agent: What `hosted` takes, or a mapping of names to such.
+        tools: The tools of one agent, for those who look at GET /info.
+
+    Raises:
+        StartupError: One is none, or there is none at all.
+    """
+    if not isinstance(agent, Mapping):
+        one = hosted(agent, str(getattr(agent, "name", None) or getattr(agent, "__name__", "agent")), tools)
+        return {one.name: one}
+    if not agent:
+        raise StartupError("There is no agent in the mapping; give at least one, by its name.")
+    return {name: hosted(one, name) for name, one in agent.items()}
 
 
 def hosted(agent: object, name: str = "agent", tools: Iterable[Tool] = ()) -> Agent:

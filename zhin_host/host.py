@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from zhin_host.agent import Agent, hosted
+from zhin_host.agent import Agent, hosted_agents
 from zhin_host.attempt import Services
 from zhin_host.audit import audit_session
 from zhin_host.clock import Clock, SessionId, SystemClock
@@ -325,11 +325,7 @@ def create_agent_session_host(
     if authenticator is not None:
         check_authenticator(authenticator)
     config = config or Config(**settings)
-    if isinstance(agent, Mapping):
-        agents = {name: hosted(one, name) for name, one in agent.items()}
-    else:
-        one = hosted(agent, str(getattr(agent, "name", None) or getattr(agent, "__name__", "agent")), tools)
-        agents = {one.name: one}
+    agents = hosted_agents(agent, tools)
     if persistence is None:
         persistence = (
             MemorySessionPersistence()

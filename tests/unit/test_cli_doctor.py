@@ -21,6 +21,8 @@ from tests.integration.live import Script
 from zhin_host import cli
 from zhin_host.cli import checks
 from zhin_host.clock import SystemClock, new_session_id
+from zhin_host.errors import StartupError
+from zhin_host.http.auth import BearerTokens
 from zhin_host.storage.files import FileHttpSessionPersistence
 
 TOKENS = "ada a-token-of-sixteen-characters\n"
@@ -240,6 +242,27 @@ def test_an_agent_that_cannot_be_imported_is_a_fault(tmp_path: Path) -> None:
     assert examined(tmp_path, "--agent", "os:sep", code=1)["agent"][0] == "fault"
 
 
+def test_each_of_several_agents_has_its_line_and_none_at_all_is_a_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Fleeting(Script):
+        resumable = False
+
+    loaded: dict[str, object] = {"first": Script(), "second": Fleeting()}
+    monkeypatch.setattr(checks, "load", lambda *_: loaded)
+    assert [(one.state, one.message.split(";")[0]) for one in checks.agent("my:agents")] == [
+        ("ok", "my:agents has agent 'first'"),
+        ("warning", "my:agents has agent 'second', not resumable"),
+    ]
+    loaded["third"] = "none"
+    [finding] = checks.agent("my:agents")
+    assert finding.state == "fault"
+    assert "'third' is a str" in finding.message
+    loaded.clear()
+    [finding] = checks.agent("my:agents")
+    assert (finding.state, "no agent" in finding.message) == ("fault", True)
+
+
 def test_a_token_file_is_read_as_serve_reads_it_and_no_token_is_shown(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
     assert examined(tmp_path, "--token-file", tokens, code=1)["tokens"][0] == "fault"
@@ -253,22 +276,19 @@ def test_a_token_file_is_read_as_serve_reads_it_and_no_token_is_shown(tmp_path: 
     state, message = examined(tmp_path, "--token-file", tokens, code=1)["tokens"]
     assert state == "fault"
     assert "a-token-of-sixteen-characters" not in message
-    tokens.write_bytes(b"\xff\xfe")
-    assert examined(tmp_path, "--token-file", tokens, code=1)["tokens"][0] == "fault"
+    for content in (b"\xff\xfe", TOKENS.encode() + b"#" * (1 << 20)):
+        tokens.write_bytes(content)
+        with pytest.raises(StartupError) as refused:
+            BearerTokens.from_file(tokens)
+        found = examined(tmp_path, "--token-file", tokens, code=1)["tokens"]
+        assert found == ("fault", str(refused.value))
 
 
-def test_what_is_not_installed_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = metadata.version
-
-    def version(name: str) -> str:
-        if name == "caio":
-            raise metadata.PackageNotFoundError(name)
-        return plain(name)
-
-    monkeypatch.setattr(metadata, "version", version)
-    finding = next(checks.versions())
-    assert (finding.check, finding.state) == ("versions", "fault")
-    assert finding.message.startswith("caio not installed;")
+def test_the_versions_of_what_it_depends_on_are_listed() -> None:
+    [finding] = checks.versions()
+    assert finding.state == "ok"
+    for name in ("caio", "starlette", "uvicorn"):
+        assert f" {name} {metadata.version(name)}" in finding.message
 
 
 def test_where_the_kernel_takes_no_syncs_it_says_that_threads_do(

@@ -273,6 +273,23 @@ def test_what_stands_in_the_lock_file_is_left_there(data_dir: Path) -> None:
     assert (data_dir / ".lock").read_bytes() == b"kept"
 
 
+def test_whether_the_lock_is_held_is_asked_without_taking_it(data_dir: Path) -> None:
+    fs = FaultyFileSystem()
+    lock = str(data_dir / ".lock")
+    assert not fs.is_locked(lock)
+    assert not data_dir.exists()
+    persistence = FileHttpSessionPersistence(data_dir)
+    persistence.start()
+    assert fs.is_locked(lock)
+    persistence.stop()
+    assert not fs.is_locked(lock)
+    unlock = fs.lock(lock, 0.0)
+    unlock()
+    fs.fail_next(errno.EACCES, "open")
+    with pytest.raises(PermissionError):
+        fs.is_locked(lock)
+
+
 # -- writing ---------------------------------------------------------------------------------------------------------
 
 

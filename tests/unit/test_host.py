@@ -97,6 +97,11 @@ def test_what_is_no_agent_is_refused_with_a_sentence(agent: Any) -> None:
         create_agent_session_host(agent)
 
 
+def test_a_host_of_no_agents_is_refused_and_not_first_when_a_turn_asks_for_one() -> None:
+    with pytest.raises(StartupError, match="at least one"):
+        create_agent_session_host({})
+
+
 def test_settings_are_given_one_by_one_or_as_a_whole() -> None:
     assert create_agent_session_host(obedient, streams_max=3).config.streams_max == 3
     config = Config(streams_max=4)

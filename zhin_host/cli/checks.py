@@ -6,7 +6,6 @@ import asyncio
 import os
 import platform
 import re
-import stat
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,12 +14,12 @@ from pathlib import Path
 from typing import Final, Literal
 
 from zhin_host import __version__
-from zhin_host.agent import hosted
+from zhin_host.agent import hosted_agents
 from zhin_host.cli.amounts import size_text
 from zhin_host.cli.loading import load
 from zhin_host.errors import StartupError
 from zhin_host.events import LOG_VERSION
-from zhin_host.http.auth import parse_tokens
+from zhin_host.http.auth import parse_tokens, read_token_file
 from zhin_host.server import raise_descriptor_limit
 from zhin_host.snapshot import SNAPSHOT_VERSION
 from zhin_host.storage.kernel import takes_syncs
@@ -51,23 +50,15 @@ class Finding:
 
 
 def versions() -> Iterator[Finding]:
-    """What runs here, and whether everything that it needs is installed."""
+    """What runs here, and on what."""
     names = sorted(
         re.split(r"[^\w.-]", row)[0] for row in metadata.requires("zhin-host") or [] if ";" not in row
     )
-    found, missing = [], []
-    for name in names:
-        try:
-            found.append(f"{name} {metadata.version(name)}")
-        except metadata.PackageNotFoundError:
-            missing.append(name)
-    if missing:
-        told = f"{', '.join(missing)} not installed; install zhin-host anew, with what it depends on."
-        yield Finding("versions", "fault", told)
+    installed = ", ".join(f"{name} {metadata.version(name)}" for name in names)
     python = f"{platform.python_implementation()} {platform.python_version()}"
     formats = f"logs of version {LOG_VERSION}, snapshots of version {SNAPSHOT_VERSION}"
     told = f"zhin-host {__version__} ({formats}), {python}, {platform.system()} {platform.release()}"
-    yield Finding("versions", "ok", f"{told}; {', '.join(found)}.")
+    yield Finding("versions", "ok", f"{told}; {installed}.")
 
 
 def descriptors() -> Iterator[Finding]:
@@ -83,35 +74,29 @@ def descriptors() -> Iterator[Finding]:
 
 
 def agent(reference: str) -> Iterator[Finding]:
-    """Whether it can be imported and hosted."""
+    """Whether it, or each of several, can be imported and hosted."""
     try:
-        found = load(reference, "agent")
-        one = hosted(found, str(getattr(found, "name", None) or getattr(found, "__name__", "agent")))
+        agents = hosted_agents(load(reference, "agent"))
     except StartupError as error:
         yield Finding("agent", "fault", str(error))
         return
-    if one.is_resumable:
-        yield Finding("agent", "ok", f"{reference} is agent {one.name!r}; its turns go on after a restart.")
-    else:
-        told = f"{reference} is agent {one.name!r} and not resumable; its open turns end as failed at every restart."
-        yield Finding("agent", "warning", told)
+    for name, one in agents.items():
+        if one.is_resumable:
+            yield Finding("agent", "ok", f"{reference} has agent {name!r}; its turns go on after a restart.")
+        else:
+            told = f"{reference} has agent {name!r}, not resumable; its open turns end as failed at every restart."
+            yield Finding("agent", "warning", told)
 
 
 def token_file(path: str) -> Iterator[Finding]:
     """Whether it can be read, by its owner alone, and says who may call."""
     try:
-        mode = Path(path).stat().st_mode
-        count = len(parse_tokens(Path(path).read_text("utf-8"), path))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        yield Finding(
-            "tokens", "fault", f"The token file {path} cannot be read: {reason}; mend or name another."
-        )
-        return
+        text, is_open = read_token_file(path)
+        count = len(parse_tokens(text, path))
     except StartupError as error:
         yield Finding("tokens", "fault", str(error))
         return
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+    if is_open:
         told = f"The token file {path} may be read by others; chmod 600 it."
         yield Finding("tokens", "warning", told)
     else:

@@ -118,9 +118,10 @@ def _directory(data_dir: str) -> Iterator[Finding]:
 
 
 def _lock(data_dir: str) -> Iterator[Finding]:
-    holder = read_holder(data_dir, FileSystem())
+    fs = FileSystem()
+    holder = read_holder(data_dir, fs)
     try:
-        held = is_held(data_dir)
+        held = is_held(data_dir, fs)
     except OSError as error:
         told = (
             f"Whether a host holds the directory cannot be told: {error.strerror}; see to {data_dir}/.lock."

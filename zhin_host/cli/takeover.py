@@ -47,7 +47,7 @@ def wait_for_predecessor(data_dir: str | None, host: str, port: int, wait_s: flo
 def _is_taken(data_dir: str | None, host: str, port: int) -> bool:
     if data_dir is not None:
         with contextlib.suppress(OSError):  # what is wrong with the directory, the start says
-            if is_held(os.path.realpath(data_dir)):
+            if is_held(os.path.realpath(data_dir), FileSystem()):
                 return True
     try:
         for listener in server.bind(host, port):

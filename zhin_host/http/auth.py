@@ -74,7 +74,10 @@ class BearerTokens:
         Raises:
             StartupError: It cannot be read, or a line is wrong; the line is named, never the token.
         """
-        return cls(parse_tokens(_read(path), os.fspath(path)))
+        text, is_open = read_token_file(path)
+        if is_open:
+            _logger.warning("The token file %s may be read by others; chmod 600 it.", os.fspath(path))
+        return cls(parse_tokens(text, os.fspath(path)))
 
     async def authenticate(self, headers: Mapping[bytes, bytes]) -> Principal:
         """The principal whose token the Authorization header bears.
@@ -93,6 +96,29 @@ class BearerTokens:
         if found is None:
             raise Unauthorized("Nobody has this token; send one from the host's token file.")
         return found
+
+
+def read_token_file(path: str | os.PathLike[str]) -> tuple[str, bool]:
+    """A token file's text, and whether others than its owner may read it.
+
+    Raises:
+        StartupError: It cannot be read, is too large to be one, or is not UTF-8 text.
+    """
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - its descriptor is asked about its mode
+            mode = os.fstat(file.fileno()).st_mode
+            data = file.read(_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise StartupError(f"The token file {os.fspath(path)} cannot be read: {error.strerror}.") from None
+    if len(data) > _FILE_BYTES_MAX:
+        raise StartupError(
+            f"The token file {os.fspath(path)} is over {_FILE_BYTES_MAX} bytes; is it the right one?"
+        )
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise StartupError(f"The token file {os.fspath(path)} is not UTF-8 text.") from None
+    return text, os.name == "posix" and bool(mode & (stat.S_IRWXG | stat.S_IRWXO))
 
 
 def parse_tokens(text: str, path: str) -> dict[str, Principal]:
@@ -145,25 +171,6 @@ def _scopes_of(given: Iterable[str]) -> frozenset[str]:
     if not scopes <= SCOPES.keys():
         raise ValueError(f"the scopes are of {', '.join(SCOPES)}, with commas and without spaces")
     return scopes or OWN_SCOPES
-
-
-def _read(path: str | os.PathLike[str]) -> str:
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123 - its descriptor is asked about its mode
-            mode = os.fstat(file.fileno()).st_mode
-            text = file.read(_FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise StartupError(f"The token file {os.fspath(path)} cannot be read: {error.strerror}.") from None
-    if mode & (stat.S_IRWXG | stat.S_IRWXO) and os.name == "posix":
-        _logger.warning("The token file %s may be read by others; chmod 600 it.", os.fspath(path))
-    if len(text) > _FILE_BYTES_MAX:
-        raise StartupError(
-            f"The token file {os.fspath(path)} is over {_FILE_BYTES_MAX} bytes; is it the right one?"
-        )
-    try:
-        return text.decode("utf-8")
-    except UnicodeDecodeError:
-        raise StartupError(f"The token file {os.fspath(path)} is not UTF-8 text.") from None
 
 
 def _digest(token: bytes) -> bytes:

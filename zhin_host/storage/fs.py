@@ -12,6 +12,7 @@ import errno
 import os
 import secrets
 import stat
+import sys
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -19,6 +20,9 @@ from typing import Final
 from filelock import FileLock
 
 from zhin_host.errors import StorageFull, StorageUnavailable
+
+if sys.platform != "win32":
+    import fcntl
 
 TEMPORARY_PREFIX: Final = ".tmp-"
 """Names of files that are not yet what they will be; swept at start-up, never a session's."""
@@ -146,6 +150,26 @@ class FileSystem:
         )
         lock.acquire(timeout=timeout_s)
         return lock.release
+
+    def is_locked(self, path: str) -> bool:
+        """Whether somebody holds a file's kernel lock. Asks with a shared one, let go in the same moment.
+
+        Who takes the lock in that very moment tries again within its time.
+
+        Raises:
+            OSError: It cannot be found out.
+        """
+        try:
+            fd = self.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            self.close_quietly(fd)
+        return False
 
     # -- made of them --------------------------------------------------------------------------------------
 

@@ -37,10 +37,6 @@ class KernelCrew(SyncCrew):
         if not await self._ask(fd, is_data_only=False):
             await super().fsync(fd)
 
-    async def is_asynchronous(self, fd: int) -> bool:
-        """Whether the kernel took a sync of this descriptor; it is done if so."""
-        return await self._ask(fd, is_data_only=False)
-
     def stop(self) -> None:
         super().stop()
         self._let_go()
@@ -100,7 +96,7 @@ async def takes_syncs(directory: str) -> bool:
         return False
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return await crew.is_asynchronous(fd)
+        return await crew._ask(fd, is_data_only=False)  # noqa: SLF001 - of this module
     finally:
         crew.stop()
         os.close(fd)

@@ -8,7 +8,6 @@ import os
 import secrets
 import socket
 import stat
-import sys
 from collections.abc import Callable
 from typing import Final
 
@@ -17,9 +16,6 @@ import orjson
 from zhin_host.errors import DirectoryInUse, StartupError, StorageFull, StorageUnavailable
 from zhin_host.storage.fs import TEMPORARY_PREFIX, FileSystem, storage_error
 from zhin_host.storage.names import is_ours
-
-if sys.platform != "win32":
-    import fcntl
 
 _logger = logging.getLogger("zhin_host.storage")
 LOCK_NAME: Final = ".lock"
@@ -189,25 +185,13 @@ def read_holder(directory: str, fs: FileSystem) -> str:
         return ""
 
 
-def is_held(directory: str) -> bool:
-    """Whether a host holds the directory now. Asks with a shared lock, let go in the same moment.
-
-    A host that starts in that very moment asks again within its time.
+def is_held(directory: str, fs: FileSystem) -> bool:
+    """Whether a host holds the directory now.
 
     Raises:
         OSError: It cannot be found out.
     """
-    try:
-        fd = os.open(os.path.join(directory, LOCK_NAME), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
+    return fs.is_locked(os.path.join(directory, LOCK_NAME))
 
 
 def _holder() -> bytes:
