@@ -12,12 +12,13 @@ import jsonschema_rs
 import orjson
 
 from zhin_host.config import Config
-from zhin_host.http.app import BASE
+from zhin_host.http.app import BASE, ROOT_ROUTES
 from zhin_host.http.openapi import document
 
 DOCUMENT: Final = document(Config(), is_authenticated=True)
-_PATHS: Final = {
-    path: re.compile(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path))) for path in DOCUMENT["paths"]
+_PATHS: Final = {  # the document's, each with the pattern of a request's whole path
+    path: re.compile(("" if path in ROOT_ROUTES else BASE) + re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path)))
+    for path in DOCUMENT["paths"]
 }
 _WHERE_THERE_IS_NO_OPERATION: Final = ("NOT_FOUND", "METHOD_NOT_ALLOWED", "FORBIDDEN", "INTERNAL")
 
@@ -57,7 +58,7 @@ def check_answer(method: str, path: str, status: int, headers: Mapping[str, str]
 
     Args:
         method: Of the request.
-        path: Of the request, below /zhin/v1 and still percent-encoded.
+        path: Of the request, from the root and still percent-encoded.
         status: Of the answer.
         headers: Of the answer, their names in lower case.
         body: Of the answer; that of a stream is not looked at, it may be empty.
@@ -65,7 +66,8 @@ def check_answer(method: str, path: str, status: int, headers: Mapping[str, str]
     where = f"{method} {path}: {status}"
     found = operation_at(method, path)
     if found is None:
-        error = orjson.loads(body)["error"] if body else "METHOD_NOT_ALLOWED"
+        error = orjson.loads(body).get("error") if body else "METHOD_NOT_ALLOWED"
+        assert status >= 400, f"{where} where the document has no operation"
         assert error in _WHERE_THERE_IS_NO_OPERATION, f"{where} {error} where the document has no operation"
         return
     template, name = found
@@ -86,9 +88,8 @@ def check_answer(method: str, path: str, status: int, headers: Mapping[str, str]
 async def check_response(response: httpx.Response) -> None:
     """An event hook of httpx clients: `check_answer` of each response that a host gives."""
     path = response.request.url.raw_path.decode("ascii").partition("?")[0]
-    _, base, below = path.partition(BASE)
-    if not base or response.request.method in {"OPTIONS", "CONNECT"}:
+    if response.request.method in {"OPTIONS", "CONNECT"}:
         return
     is_json = response.headers.get("content-type") == "application/json"
     body = await response.aread() if is_json else b""
-    check_answer(response.request.method, below, response.status_code, response.headers, body)
+    check_answer(response.request.method, path, response.status_code, response.headers, body)

@@ -26,7 +26,7 @@ class LogLine:
         self.fields = fields
 
     def __str__(self) -> str:
-        return " ".join((self.event, *(f"{name}={_shown(value)}" for name, value in self.fields.items())))
+        return " ".join([self.event, *[f"{name}={_shown(value)}" for name, value in self.fields.items()]])
 
 
 def tell(logger: logging.Logger, level: int, event: str, /, **fields: object) -> None:
@@ -38,5 +38,4 @@ def tell(logger: logging.Logger, level: int, event: str, /, **fields: object) ->
 
 
 def _shown(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if _PLAIN.fullmatch(text) else json.dumps(text)
+    return value if isinstance(value, str) and _PLAIN.fullmatch(value) else json.dumps(value)

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.e2e.process import DEADLINE_S, Host, environment
-from tests.unit.test_deploy_files import BIN, ROOT, instructions
+from tests.unit.test_deploy_files import BIN, ROOT, health_check, instructions
 
 TOKEN = "scraper-0123456789abcdef"
 
@@ -69,10 +69,9 @@ def test_the_images_entry_point_serves_drains_and_is_healthy(
     command = [str(installed / "bin" / program), *arguments]
     with Host(tmp_path, command=command, is_script=True, **{**given, **paths}) as host:
         port = host.url.rsplit(":", 1)[1]
-        health = instructions("HEALTHCHECK")[0]
-        check = json.loads(health[health.index("[") :].replace(f":{given['ZHIN_PORT']}/", f":{port}/"))
-        check[0] = str(installed / "bin" / check[0])
-        assert subprocess.run(check, check=False, timeout=DEADLINE_S).returncode == 0
+        check = [str(installed / "bin" / "python"), *health_check()[1:]]
+        at = {**os.environ, "ZHIN_PORT": port}
+        assert subprocess.run(check, env=at, check=False, timeout=DEADLINE_S).returncode == 0
         metrics = httpx.get(
             f"http://127.0.0.1:{port}/metrics",
             headers={"authorization": f"Bearer {TOKEN}"},
@@ -81,7 +80,8 @@ def test_the_images_entry_point_serves_drains_and_is_healthy(
         assert "zhin_host_turns_total" in metrics.text
         host.stop()
         assert all(json.loads(line)["event"] for line in host.errors.splitlines())
-        assert subprocess.run(check, check=False, capture_output=True, timeout=DEADLINE_S).returncode != 0
+        gone = subprocess.run(check, env=at, check=False, capture_output=True, timeout=DEADLINE_S)
+        assert gone.returncode != 0
 
 
 def test_the_image_refuses_to_start_without_tokens_and_says_so(installed: Path, tmp_path: Path) -> None:

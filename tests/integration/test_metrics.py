@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.budget.counting import CountingFileSystem
+from tests.documented import check_response
 from tests.integration.live import Script, Serving, served
 from zhin_host import create_agent_session_host
 from zhin_host.http import BearerTokens
@@ -25,8 +26,14 @@ async def live(data_dir: Path) -> AsyncIterator[Serving]:
         yield serving
 
 
+def scraper(live: Serving) -> httpx.AsyncClient:
+    """A client whose paths begin at the root."""
+    hooks = {"response": [check_response]}
+    return httpx.AsyncClient(base_url=f"http://localhost:{live.port}", event_hooks=hooks)
+
+
 async def scraped(live: Serving, **headers: str) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=f"http://localhost:{live.port}") as client:
+    async with scraper(live) as client:
         return await client.get("/metrics", headers=headers)
 
 
@@ -106,7 +113,7 @@ async def test_any_known_caller_may_scrape_and_nobody_else(data_dir: Path) -> No
 
 
 async def test_only_get_and_head_are_for_metrics(live: Serving) -> None:
-    async with httpx.AsyncClient(base_url=f"http://localhost:{live.port}") as client:
+    async with scraper(live) as client:
         head = await client.head("/metrics")
         assert (head.status_code, head.content) == (200, b"")
         assert (await client.post("/metrics")).status_code == 405

@@ -196,7 +196,11 @@ async def test_with_logging_off_a_batch_asks_once_whether_it_is_on(
 def test_a_line_shows_its_fields_so_that_each_is_told_from_the_next(told: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("zhin_host.test")
     tell(logger, logging.INFO, "x.happened", a="plain", b='a "b" c=d', c=None, d=7, e=True, f="")
-    assert told.messages == [r'x.happened a=plain b="a \"b\" c=d" d=7 e=true f=""']
+    tell(logger, logging.INFO, "x.listed", g=[1, 2], h={"i": 'j" k=l'})
+    assert told.messages == [
+        r'x.happened a=plain b="a \"b\" c=d" d=7 e=true f=""',
+        r'x.listed g=[1, 2] h={"i": "j\" k=l"}',
+    ]
 
 
 def made(message: object, *args: object) -> logging.LogRecord:

@@ -187,7 +187,7 @@ def test_no_start_of_a_host_reads_its_tables() -> None:
 def test_an_answer_that_is_not_in_the_document_is_seen() -> None:
     json = {"content-type": "application/json"}
     good = b'{"ok":true,"service":"zhin-agent-session"}'
-    check_answer("GET", "/health", 200, json, good)
+    check_answer("GET", BASE + "/health", 200, json, good)
     for status, headers, body in [
         (202, json, good),
         (200, {"content-type": "text/plain"}, good),
@@ -195,12 +195,16 @@ def test_an_answer_that_is_not_in_the_document_is_seen() -> None:
         (403, json, b'{"ok":false,"error":"SESSION_BUSY","message":"."}'),
     ]:
         with pytest.raises((AssertionError, jsonschema_rs.ValidationError)):
-            check_answer("GET", "/health", status, headers, body)
+            check_answer("GET", BASE + "/health", status, headers, body)
     body = b'{"ok":false,"error":"SHUTTING_DOWN","message":"."}'
     with pytest.raises(AssertionError, match="retry-after"):
-        check_answer("GET", "/ready", 503, json, body)
+        check_answer("GET", BASE + "/ready", 503, json, body)
     with pytest.raises(AssertionError, match="no operation"):
-        check_answer("GET", "/nowhere", 404, json, b'{"ok":false,"error":"SESSION_NOT_FOUND","message":"."}')
+        check_answer("GET", BASE + "/nowhere", 404, json, b'{"ok":false,"error":"SESSION_NOT_FOUND","message":"."}')
+    with pytest.raises(AssertionError, match="202"):
+        check_answer("GET", "/metrics", 202, {"content-type": "text/plain"}, b"")
+    with pytest.raises(AssertionError, match="no operation"):
+        check_answer("GET", "/health", 200, json, good)
 
 
 # -- bodies --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from zhin_host.errors import BadRequest
 from zhin_host.http import parameters
-from zhin_host.http.parameters import Choice, Parameter, Shaped, WholeNumber
+from zhin_host.http.parameters import (
+    BEFORE,
+    LAST_EVENT_ID,
+    LIMIT,
+    START_INDEX,
+    STATUS,
+    Choice,
+    Parameter,
+    Shaped,
+    WholeNumber,
+)
 
 ROWS: list[Parameter] = [
     row for row in vars(parameters).values() if isinstance(row, WholeNumber | Choice | Shaped)
@@ -43,6 +53,19 @@ def test_a_text_is_taken_when_the_schema_takes_it(row: Parameter, data: st.DataO
     )
     text = data.draw(texts)
     assert takes(row, text) == jsonschema_rs.is_valid(schema, value_of(row, text))
+
+
+def test_a_query_is_read_by_the_name_and_without_it_the_default_counts() -> None:
+    assert (START_INDEX.of({"startIndex": "-7"}), LIMIT.of({"limit": "7"})) == (-7, 7)
+    assert (STATUS.of({"status": "running"}), BEFORE.of({"before": "ses_" + "0" * 26})) == (
+        "running",
+        "ses_" + "0" * 26,
+    )
+    assert (START_INDEX.of({"limit": "7"}), LIMIT.of({}), LAST_EVENT_ID.of({})) == (0, 50, None)
+    assert (STATUS.of({}), BEFORE.of({})) == (None, None)
+    for row in (START_INDEX, STATUS, BEFORE):
+        with pytest.raises(BadRequest, match=row.name):
+            row.of({row.name: ""})
 
 
 def test_a_default_is_a_value() -> None:

@@ -158,6 +158,6 @@ async def _logged(name: str, handler: Handler, call: Call) -> ASGIApp:
         return await handler(call)
     except RequestError as error:
         by = None if call.who is None else call.who.name
-        session_id = None if call.session_id == "-" else call.session_id
+        session_id = call.session_id
         tell(_logger, logging.INFO, "call.refused", what=name, sessionId=session_id, by=by, code=error.code)
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar, get_args
 
 from zhin_host.clock import SESSION_ID_PATTERN
@@ -15,9 +16,10 @@ _MOST: Final = 10**15 - 1  # 15 digits: exact in every client's numbers
 Place = Literal["query", "header"]
 Status = Literal["running", "waiting", "completed", "failed"]
 Name = TypeVar("Name", bound=str)
+Default = TypeVar("Default", int, None)
 
 
-class WholeNumber(NamedTuple):
+class WholeNumber(NamedTuple, Generic[Default]):
     """A number from `least` to `most`, in at most 15 decimal digits."""
 
     name: str
@@ -25,7 +27,11 @@ class WholeNumber(NamedTuple):
     told: str
     least: int
     most: int
-    default: int | None = None
+    default: Default
+
+    def of(self, query: Mapping[str, str]) -> int | Default:
+        """What the query has of it, else the default."""
+        return self.read(query[self.name]) if self.name in query else self.default
 
     def read(self, text: str) -> int:
         """The number that the text is; BadRequest when it is none."""
@@ -46,6 +52,10 @@ class Choice(NamedTuple, Generic[Name]):
     place: Place
     told: str
     words: tuple[Name, ...]
+
+    def of(self, query: Mapping[str, str]) -> Name | None:
+        """What the query has of it, else None."""
+        return self.read(query[self.name]) if self.name in query else None
 
     def read(self, text: str) -> Name:
         """The word that the text is; BadRequest when it is none."""
@@ -74,6 +84,10 @@ class Shaped(NamedTuple):
     what: str
     pattern: str
 
+    def of(self, query: Mapping[str, str]) -> str | None:
+        """What the query has of it, else None."""
+        return self.read(query[self.name]) if self.name in query else None
+
     def read(self, text: str) -> str:
         """The text; BadRequest when it has another shape."""
         if re.fullmatch(self.pattern, text):
@@ -85,7 +99,7 @@ class Shaped(NamedTuple):
         return {"type": "string", "pattern": f"^{self.pattern}$"}
 
 
-Parameter = WholeNumber | Choice[Any] | Shaped
+Parameter = WholeNumber[Any] | Choice[Any] | Shaped
 
 START_INDEX: Final = WholeNumber(
     "startIndex",
@@ -101,6 +115,7 @@ LAST_EVENT_ID: Final = WholeNumber(
     "The last event seen: the stream begins after it. Counts before startIndex.",
     0,
     _MOST,
+    None,
 )
 LAST_EVENT_ID_HEADER: Final = WholeNumber(
     "Last-Event-ID",
@@ -108,6 +123,7 @@ LAST_EVENT_ID_HEADER: Final = WholeNumber(
     "As lastEventId, which it comes before: what a browser's EventSource sends when it connects again.",
     0,
     _MOST,
+    None,
 )
 UNTIL: Final[Choice[Until]] = Choice(
     "until",

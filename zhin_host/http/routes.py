@@ -34,7 +34,7 @@ class Call:
         headers: Lower-case names; of a repeated header the last value.
         right: What the route asks of its caller; None: that it is somebody.
         who: The caller, None until it is authenticated.
-        session_id: What the log line names, "-" while no session is known.
+        session_id: The session that it is about; None while none is known.
     """
 
     __slots__ = ("headers", "receive", "right", "scope", "session_id", "who")
@@ -45,7 +45,7 @@ class Call:
         self.right = right
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.who: Principal | None = None
-        self.session_id = "-"
+        self.session_id: str | None = None
         in_path = scope["path_params"].get("session_id")
         if in_path is not None and is_session_id(in_path):
             self.session_id = scope[SESSION_ID] = in_path
@@ -56,7 +56,7 @@ class Call:
         Raises:
             SessionNotFound: It cannot be one.
         """
-        if self.session_id == "-":
+        if self.session_id is None:
             raise SessionNotFound(self.scope["path_params"]["session_id"])
         return self.session_id
 
@@ -155,9 +155,7 @@ class Routes:
         body, key = await self._keyed(call)
         start = schema.start_of(body, self._config)
         who = await self._who(call)
-        accepted = await self._store.start(who, start.message, start.metadata, start.agent, key)
-        call.session_id = accepted.session_id
-        return _accepted(accepted)
+        return _accepted(await self._store.start(who, start.message, start.metadata, start.agent, key))
 
     async def proceed(self, call: Call) -> Reply:
         """POST /session/{id}."""
@@ -214,7 +212,6 @@ class Routes:
         if not schema.is_request_id(request_id):
             raise AuthorizationRequestNotFound(request_id)
         answered = await self._store.authorize(who, request_id, given.success, given.error, given.session_id)
-        call.session_id = answered.session_id
         return _answered(answered, "success")
 
     async def cancel(self, call: Call) -> Reply:
@@ -261,9 +258,7 @@ class Routes:
     async def page(self, call: Call) -> Reply:
         """GET /sessions."""
         query = query_of(call.scope["query_string"])
-        status = STATUS.read(query["status"]) if "status" in query else None
-        limit = LIMIT.read(query.get("limit", str(LIMIT.default)))
-        before = BEFORE.read(query["before"]) if "before" in query else None
+        status, limit, before = STATUS.of(query), LIMIT.of(query), BEFORE.of(query)
         page = await self._store.page(await self._who(call), status, limit, before)
         fields: dict[str, Any] = {"ok": True, "sessions": page.sessions}
         if page.next_before is not None:

@@ -62,11 +62,10 @@ def start_index_of(headers: Headers, query: dict[str, str]) -> int:
     Raises:
         BadRequest: One of them, whether it counts or not, is not a whole number of at most 15 digits.
     """
-    start = START_INDEX.read(query.get("startIndex", str(START_INDEX.default)))
-    if "lastEventId" in query:
-        start = LAST_EVENT_ID.read(query["lastEventId"]) + 1
-    last_seen = headers.get(b"last-event-id")
-    return start if last_seen is None else LAST_EVENT_ID_HEADER.read(last_seen.decode("latin-1")) + 1
+    start, last_seen = START_INDEX.of(query), LAST_EVENT_ID.of(query)
+    if b"last-event-id" in headers:
+        last_seen = LAST_EVENT_ID_HEADER.read(headers[b"last-event-id"].decode("latin-1"))
+    return start if last_seen is None else last_seen + 1
 
 
 def until_of(query: dict[str, str], stream_format: Format) -> Until:
@@ -75,10 +74,7 @@ def until_of(query: dict[str, str], stream_format: Format) -> Until:
     Raises:
         BadRequest: It is none of the three.
     """
-    until = query.get("until")
-    if until is None:
-        return "never" if stream_format == "sse" else "boundary"
-    return UNTIL.read(until)
+    return UNTIL.of(query) or ("never" if stream_format == "sse" else "boundary")
 
 
 class StreamReply:
