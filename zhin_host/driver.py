@@ -61,9 +61,8 @@ class TurnDriver:
 
     def begin(self, live: LiveSession) -> None:
         """Run the open turn, whose message has just been received; one that resumes another, from that one's record."""
-        turn = live.state.turn
-        if turn is not None:
-            self._run(live, is_new=turn.root_turn_id == turn.turn_id)
+        turn = live.state.open_turn
+        self._run(live, is_new=turn.root_turn_id == turn.turn_id)
 
     def drive_again(self, live: LiveSession) -> None:
         """Run the open turn from its record; step.resumed has counted the attempt."""

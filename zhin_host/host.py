@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import signal
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -258,9 +257,11 @@ class AgentSessionHost:
 
     async def _keep_house(self) -> None:
         """What time asks for of sessions: expired requests, stale marks, idle ones, and bad ones tried again."""
-        for beat in itertools.count(1):
+        beats = 0
+        while True:
             await asyncio.sleep(self._interval_s)
-            if beat % _BEATS_TO_RECOVERY == 0:
+            beats += 1
+            if beats % _BEATS_TO_RECOVERY == 0:
                 await self._sessions.recover_again()
             await self.store.expire()
             self._sessions.sweep()

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from zhin_host import events as ev
 from zhin_host.errors import IllegalMove
-from zhin_host.state import OpenTurn, Phase, SessionState
+from zhin_host.state import Phase, SessionState
 
 _WORKING = frozenset({Phase.RUNNING, Phase.PARKED})
 _ENDING = frozenset({Phase.RUNNING, Phase.PARKED, Phase.CANCELLING})
@@ -105,19 +105,13 @@ def _guard_turn_started(state: SessionState, data: Mapping[str, Any]) -> None:
 
 
 def _guard_step_resumed(state: SessionState, data: Mapping[str, Any]) -> None:
-    turn = _open_turn(state)
+    turn = state.open_turn
     if data["attempt"] not in (turn.attempt, turn.attempt + 1):
         raise IllegalMove(f"attempt {data['attempt']} after attempt {turn.attempt}")
 
 
-def _open_turn(state: SessionState) -> OpenTurn:
-    if state.turn is None:
-        raise IllegalMove("no turn is open")
-    return state.turn
-
-
 def _guard_own_turn(state: SessionState, data: Mapping[str, Any]) -> None:
-    turn = _open_turn(state)
+    turn = state.open_turn
     if data["turnId"] != turn.turn_id:
         raise IllegalMove(f"an event of turn {data['turnId']}, {turn.turn_id} is open")
 
@@ -130,7 +124,7 @@ def _guard_turn_end(state: SessionState, data: Mapping[str, Any]) -> None:
 
 def _guard_turn_completed(state: SessionState, data: Mapping[str, Any]) -> None:
     _guard_turn_end(state, data)
-    turn = _open_turn(state)
+    turn = state.open_turn
     if turn.calls:
         raise IllegalMove(f"the turn completes with unfinished calls {sorted(turn.calls)}")
     if not turn.is_received or len(turn.completions) != 1:
@@ -139,7 +133,7 @@ def _guard_turn_completed(state: SessionState, data: Mapping[str, Any]) -> None:
 
 def _guard_received(state: SessionState, data: Mapping[str, Any]) -> None:
     _guard_own_turn(state, data)
-    if _open_turn(state).is_received:
+    if state.open_turn.is_received:
         raise IllegalMove("a second message.received in a turn")
 
 
@@ -147,7 +141,7 @@ def _guard_request(state: SessionState, data: Mapping[str, Any]) -> None:
     request_id = data["requestId"]
     if request_id in state.pending or request_id in state.answers:
         raise IllegalMove(f"request {request_id} was made before")
-    if data.get("toolName") and data["callId"] not in _open_turn(state).calls:
+    if data.get("toolName") and data["callId"] not in state.open_turn.calls:
         raise IllegalMove(f"a request for call {data['callId']}, which is not asked for")
 
 
@@ -157,7 +151,7 @@ def _guard_answer(state: SessionState, data: Mapping[str, Any]) -> None:
 
 
 def _guard_result(state: SessionState, data: Mapping[str, Any]) -> None:
-    if data["callId"] not in _open_turn(state).calls:
+    if data["callId"] not in state.open_turn.calls:
         raise IllegalMove(f"call {data['callId']} has a result and is not open")
 
 

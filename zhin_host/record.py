@@ -111,8 +111,11 @@ class Record:
             return True
         if not answers:
             return self.asked_at.get(call_id, now) < now
-        last = answers[-1]
-        return last.is_live or sum(1 for index in self.attempts if index > last.index) > 1
+        return self._was_acted_on(answers[-1])
+
+    def _was_acted_on(self, answer: GivenAnswer) -> bool:
+        """Whether an attempt that ended with its host may have begun a call with this answer."""
+        return answer.is_live or sum(1 for index in self.attempts if index > answer.index) > 1
 
     def forget_unused_approvals(self, asker: Asker, *, is_changed: bool) -> None:
         """An approval that another agent asked for, and whose call has no result yet, is asked for again.
@@ -131,7 +134,8 @@ class Record:
             kept = [row for row in given if not row.is_approval or row.asker == asker]
             if is_used or len(kept) == len(given):
                 continue
-            if self.may_have_begun(call_id):
+            before = [row for row in given if row.kind == "retry" or row not in kept]
+            if self._was_acted_on(before[-1]):  # whatever the agent as it is now was answered meanwhile
                 self.begun.add(call_id)
             self.answers[call_id] = kept
             self.again.add(call_id)

@@ -164,10 +164,9 @@ class LiveSession:
         return self._writing is None and grown > max(self._snapshot_bytes_min, self._snapshot_bytes)
 
     def save_snapshot_soon(self, persistence: SessionPersistence) -> None:
-        """Write a snapshot in the background, of the state as it is now."""
-        if self._writing is None:
-            name = f"snapshot {self.session_id}"
-            self._writing = asyncio.get_running_loop().create_task(self._save(persistence), name=name)
+        """Write a snapshot in the background, of the state as it is now; none is being written."""
+        name = f"snapshot {self.session_id}"
+        self._writing = asyncio.get_running_loop().create_task(self._save(persistence), name=name)
 
     async def save_snapshot(self, persistence: SessionPersistence) -> None:
         """Write a snapshot of the state as it is now, unless the one on disk is of it already."""

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from zhin_host import events as ev
 from zhin_host.clock import SessionId
+from zhin_host.errors import IllegalMove
 
 _NONE: Final[Mapping[str, Any]] = {}
 
@@ -222,6 +223,17 @@ class SessionState:
         twin = object.__new__(SessionState)
         twin.__dict__.update(self.__dict__)
         return twin
+
+    @property
+    def open_turn(self) -> OpenTurn:
+        """The open turn, where there must be one.
+
+        Raises:
+            IllegalMove: There is none.
+        """
+        if self.turn is None:
+            raise IllegalMove("no turn is open")
+        return self.turn
 
     @property
     def phase(self) -> Phase:

@@ -105,10 +105,8 @@ class Feed:
         """The bytes from `offset` to the end of its batch, None when they are no longer in memory."""
         if not self._recent or offset < self._recent[0][0]:
             return None
-        for start, lines in reversed(self._recent):
-            if offset >= start:
-                return lines[offset - start :] or None
-        return None
+        start, lines = next(batch for batch in reversed(self._recent) if offset >= batch[0])
+        return lines[offset - start :] or None
 
     def read(self, offset: int, limit_bytes: int) -> bytes:
         """Bytes of the log, in any thread."""

@@ -17,7 +17,6 @@ from zhin_host.errors import (
     ActionFailed,
     AgentError,
     EventRefused,
-    IllegalMove,
     RequestExpired,
     ToolDenied,
 )
@@ -61,9 +60,7 @@ class HttpTurnRunner:
         read: Callable[[], Record] | None,
         on_end: Callable[[HttpTurnRunner], None],
     ) -> None:
-        turn = live.state.turn
-        if turn is None:
-            raise IllegalMove("a runner needs an open turn")
+        turn = live.state.open_turn
         self.live = live
         self.turn_id = turn.turn_id
         self._message = turn.message
@@ -109,7 +106,7 @@ class HttpTurnRunner:
         with suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
                 await self._attempt.quiet()
-        tasks = {task for task in (self._task, self._left) if task is not None and not task.done()}
+        tasks = self._under_way
         for task in tasks:
             task.cancel("the host stops")
         if tasks:
@@ -120,21 +117,24 @@ class HttpTurnRunner:
     @property
     def has_settled(self) -> bool:
         """Whether the agent's task has ended, or is about to in this very step."""
-        return self._task is None or self._task.done() or self._task is asyncio.current_task()
+        return not self._under_way - {asyncio.current_task()}
 
     async def settled(self) -> None:
         """Wait until the turn has ended in the log or was given up."""
-        if self._task is not None:
-            await asyncio.wait({self._task})
-        if self._left is not None:
-            await asyncio.wait({self._left})
+        while self._under_way:
+            await asyncio.wait(self._under_way)
 
     def when_settled(self, then: Callable[[HttpTurnRunner], None]) -> None:
-        """Call `then` when the agent's task has ended after all."""
-        if self._task is not None:
-            self._task.add_done_callback(lambda _: then(self))
+        """Call `then` when the agent's task, which has not, has ended after all."""
+        for task in self._under_way - {asyncio.current_task()}:
+            task.add_done_callback(lambda _: then(self))
 
     # -- inside ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _under_way(self) -> set[asyncio.Task[None]]:
+        """The agent's task, and the one that ends the turn without it, as far as they have not ended."""
+        return {task for task in (self._task, self._left) if task is not None and not task.done()}
 
     async def _run(self) -> None:
         error: BaseException | None = None

@@ -65,6 +65,5 @@ class Workers:
 
 
 def _look(done: asyncio.Future[Any]) -> None:
-    """An error that nobody waits for any more is no "exception was never retrieved"."""
-    if not done.cancelled():
-        done.exception()
+    """An error that nobody waits for any more is no "exception was never retrieved". Shielded, it is not cancelled."""
+    done.exception()

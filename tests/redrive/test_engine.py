@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from tests.redrive.agents import Counting
 from zhin_host import Turn, create_agent_session_host, tool
-from zhin_host.errors import BadRequest, NothingToResume, RequestNotFound
+from zhin_host.errors import BadRequest, NothingToResume, RequestNotFound, ShuttingDown
 
 
 @tool(approval="always")
@@ -162,3 +163,112 @@ async def test_what_is_no_step_fails_the_turn_with_a_sentence(data_dir: Path, ev
         result = await (await host.run("go")).result()
     assert result.code == "AGENT_FAILED"
     assert said in (result.error or "")
+
+
+@pytest.mark.parametrize("events", [[{"type": "done"}], [{"type": "done", "text": ""}]])
+async def test_a_stepped_agent_may_be_done_without_a_word(data_dir: Path, events: Any) -> None:
+    class Silent:
+        async def step(self, state: dict[str, Any]) -> Any:
+            return events
+
+    async with create_agent_session_host({"silent": Silent()}, data_dir=data_dir) as host:
+        result = await (await host.run("go")).result()
+    assert (result.outcome, result.text) == ("completed", "")
+
+
+async def test_a_plain_step_may_give_back_something_to_await(data_dir: Path) -> None:
+    async def later() -> list[dict[str, Any]]:
+        return [{"type": "done", "text": "at last"}]
+
+    class Deferring:
+        def step(self, state: dict[str, Any]) -> Any:
+            return later()
+
+    async with create_agent_session_host({"deferring": Deferring()}, data_dir=data_dir) as host:
+        assert (await (await host.run("go")).result()).text == "at last"
+
+
+async def halting(turn: Turn) -> None:
+    """Is cut down in its first attempt, and fails in a later one where it is told to."""
+    await turn.say("Half. ")
+    if turn.attempt == 1:
+        await asyncio.Event().wait()
+    if turn.message == "fail":
+        raise ValueError("no")
+    await turn.say("Whole.")
+
+
+async def _cut_down(data_dir: Path, message: str) -> str:
+    """A session whose turn the stop of its host cut down while somebody waited for its end."""
+    async with create_agent_session_host(halting, data_dir=data_dir, stop_grace_s=0.0) as host:
+        handle = await host.run(message)
+        waiting = asyncio.ensure_future(handle.result())
+        async for event in host.stream(handle.session_id, until="never"):
+            if event["type"] == "message.appended":
+                break
+        await host.stop()
+        with pytest.raises(ShuttingDown):
+            await waiting
+    return handle.session_id
+
+
+async def test_who_waits_for_a_turn_is_told_of_the_stop_and_gets_its_end_from_the_next_host(
+    data_dir: Path,
+) -> None:
+    session_id = await _cut_down(data_dir, "go")
+    async with create_agent_session_host(halting, data_dir=data_dir) as host:
+        result = await (await host.resume(session_id)).result()
+    assert (result.outcome, result.text) == ("completed", "Half. Whole.")
+
+
+async def test_the_text_of_a_failed_turn_is_what_counts_of_it(data_dir: Path) -> None:
+    session_id = await _cut_down(data_dir, "fail")
+    async with create_agent_session_host(halting, data_dir=data_dir) as host:
+        result = await (await host.resume(session_id)).result()
+    assert (result.outcome, result.text) == ("failed", "Half. ")
+
+
+async def test_an_answer_too_long_for_a_line_is_whole_in_the_result(data_dir: Path) -> None:
+    async def talkative(turn: Turn) -> None:
+        for letter in "abc":
+            await turn.say(letter * 4000)
+
+    async with create_agent_session_host(talkative, data_dir=data_dir, line_bytes_max=8192) as host:
+        result = await (await host.run("go")).result()
+    assert result.text == "a" * 4000 + "b" * 4000 + "c" * 4000
+
+
+async def test_of_several_open_requests_the_one_meant_must_be_named(data_dir: Path) -> None:
+    async def curious(turn: Turn) -> None:
+        answers = await asyncio.gather(turn.ask("One?"), turn.ask("Two?"))
+        await turn.say(" ".join(answers))
+
+    async with create_agent_session_host(curious, data_dir=data_dir) as host:
+        handle = await host.run("go")
+        asked = 0
+        async for event in host.stream(handle.session_id, until="never"):
+            asked += event["type"] == "input.requested"
+            if asked == 2:
+                break
+        requests = await handle.requests()
+        with pytest.raises(RequestNotFound, match="one of 2"):
+            await handle.answer("?")
+        for request in requests:
+            await handle.answer(request["prompt"].lower(), request["requestId"])
+        assert (await handle.result()).text == "one? two?"
+        with pytest.raises(RequestNotFound, match="one of 0"):
+            await handle.answer("?")
+
+
+@pytest.mark.parametrize("success", [True, False])
+async def test_an_authorization_is_answered_with_whether_it_succeeded(
+    data_dir: Path, *, success: bool
+) -> None:
+    async def connecting(turn: Turn) -> None:
+        await turn.say(str(await turn.authorize("mail")))
+
+    async with create_agent_session_host(connecting, data_dir=data_dir) as host:
+        handle = await host.run("go")
+        assert [event async for event in host.stream(handle.session_id)][-1]["data"]["parked"] is True
+        await handle.answer(success)
+        assert (await handle.result()).text == str(success)

@@ -850,3 +850,63 @@ async def test_a_repeatable_tool_runs_again_unasked(data_dir: Path) -> None:
     async with hosting(agent, data_dir=data_dir) as host:
         assert await _said(host, session_id) == "a"
         assert hanging.count == 2
+
+
+async def test_history_tells_an_answer_too_long_for_a_line_without_what_a_restart_voided() -> None:
+    told: list[list[dict[str, str]]] = []
+    begun = asyncio.Event()
+
+    async def agent(turn: Turn) -> None:
+        told.append(await turn.history())
+        await turn.say("Half. ")
+        if turn.attempt == 1 and turn.message == "Hello":
+            begun.set()
+            await asyncio.Event().wait()
+        await turn.say("x" * 5000)
+        await turn.say("y" * 5000)
+
+    persistence = MemorySessionPersistence()
+    async with crashing(agent, persistence=persistence, line_bytes_max=8192) as host:
+        session_id = (await host.start()).session_id
+        await begun.wait()
+        await host.live(session_id).journal.flush()
+    async with hosting(agent, persistence=persistence, line_bytes_max=8192) as host:
+        await host.seen(session_id, ev.TURN_COMPLETED)
+        await host.settled(session_id)
+        await host.follow_up(session_id)
+        await host.seen(session_id, ev.TURN_COMPLETED, 2)
+        await host.settled(session_id)
+    assert told[-1] == [
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "Half. " + "x" * 5000 + "y" * 5000},
+    ]
+
+
+async def test_a_message_for_which_the_line_limit_is_now_too_low_keeps_its_session_until_the_limit_is_back() -> (
+    None
+):
+    persistence = MemorySessionPersistence()
+
+    class Once:
+        resumable = False
+
+        async def __call__(self, turn: Turn) -> None:
+            if turn.message == "Hello":
+                await asyncio.Event().wait()
+            await turn.say(f"{len(turn.message)} characters")
+
+    async with crashing(Once(), persistence=persistence) as host:
+        accepted = await host.start()
+        token = (await host.store.view(NOBODY, accepted.session_id))["continuationToken"]
+        await host.store.proceed(NOBODY, accepted.session_id, token, "x" * 9000, "queue")
+    async with hosting(Once(), persistence=persistence, line_bytes_max=8192, is_audited=False) as host:
+        with pytest.raises(StorageUnavailable, match="cannot go on"):
+            await host.store.view(NOBODY, accepted.session_id)
+        other = await host.start("short")
+        await host.seen(other.session_id, ev.TURN_COMPLETED)
+        await host.settled(other.session_id)
+        assert accepted.session_id in persistence.marks()
+    async with hosting(Once(), persistence=persistence) as host:
+        done = await host.seen(accepted.session_id, ev.MESSAGE_COMPLETED)
+        assert done.data["message"] == "9000 characters"
+        await host.settled(accepted.session_id)

@@ -347,6 +347,26 @@ async def test_the_flush_of_a_queue_writes_what_can_be_written() -> None:
     assert types(bench.events)[4:] == ["message.appended"]
 
 
+async def test_a_refusal_that_no_queued_event_alone_is_to_blame_for_is_told_and_not_tried_for_ever() -> None:
+    bench = Bench()
+    bench.journal.write([ev.Draft(*ask("r1"))])
+    bench.log.tried = 0
+    drafts = [  # each is legal where the one before stands alone; together the turn's end leaves no step.resumed
+        ev.Draft(*answer("r1", "cancelled")),
+        ev.Draft(ev.MESSAGE_APPENDED, DELTA),
+        ev.Draft(
+            ev.TURN_FAILED, {"turnId": TURN, "code": "AGENT_FAILED", "message": "no", "recoverable": True}
+        ),
+    ]
+    for draft in drafts:
+        bench.journal.queue(*draft)
+    await turns_of_the_loop()
+    assert bench.journal._queued == drafts
+    with pytest.raises(IllegalMove):
+        bench.journal.write(())
+    assert bench.log.tried == 0
+
+
 async def test_another_writer_of_the_same_log_is_refused_and_not_overwritten() -> None:
     bench = Bench()
     stranger = copy.copy(bench.journal.state)

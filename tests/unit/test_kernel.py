@@ -97,3 +97,47 @@ async def test_a_signal_in_between_loses_no_answer(fds: list[int], monkeypatch: 
     await asyncio.wait_for(crew.datasync(fds[0]), 10)
     assert interruptions == 0
     crew.stop()
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    ("said", "number"), [(os.strerror(errno.ENOSPC), errno.ENOSPC), ("something else", errno.EIO)]
+)
+async def test_an_error_of_a_sync_that_the_kernel_took_is_told_by_its_number(
+    fds: list[int], monkeypatch: pytest.MonkeyPatch, said: str, number: int
+) -> None:
+    """The library has the text of it and nothing more; no thread syncs once more, which would prove nothing."""
+    by_threads: list[int] = []
+
+    async def fails(_context: object, _fd: int) -> None:
+        raise SystemError(said)
+
+    monkeypatch.setattr(kernel._kernel.AsyncioContext, "fdsync", fails)
+    monkeypatch.setattr(FileSystem, "datasync", lambda _, fd: by_threads.append(fd))
+    crew = KernelCrew(FileSystem())
+    with pytest.raises(OSError) as caught:  # noqa: PT011 - the number is what is looked at
+        await crew.datasync(fds[0])
+    assert caught.value.errno == number
+    assert by_threads == []
+    crew.stop()
+
+
+@needs_kernel
+async def test_what_the_kernel_does_not_take_is_synced_by_a_thread(
+    fds: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_threads: list[int] = []
+
+    async def refuses(_context: object, _fd: int) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(kernel._kernel.AsyncioContext, "fsync", refuses)
+    monkeypatch.setattr(kernel._kernel.AsyncioContext, "fdsync", refuses)
+    monkeypatch.setattr(FileSystem, "fsync", lambda _, fd: by_threads.append(fd))
+    monkeypatch.setattr(FileSystem, "datasync", lambda _, fd: by_threads.append(fd))
+    crew = KernelCrew(FileSystem())
+    await crew.fsync(fds[0])
+    await crew.datasync(fds[1])
+    assert by_threads == fds[:2]
+    assert not await crew.is_asynchronous(fds[0])
+    crew.stop()

@@ -353,6 +353,20 @@ async def test_a_turn_that_starts_before_the_sweep_keeps_its_mark() -> None:
         await host.idle(session_id)
 
 
+async def test_the_mark_of_an_open_turn_stays_even_if_it_was_to_be_removed() -> None:
+    """A stale mark is harmless, a missing one is not: the sweep does not trust its own list."""
+    async with hosting(obedient) as host:
+        session_id = (await host.start("wait")).session_id
+        host.host._sessions._to_unmark.add(SessionId(session_id))
+        host.host._sessions.sweep()
+        assert marks(host) == {session_id: "running"}
+        await host.cancel(session_id)
+        await host.idle(session_id)
+        await host.settled(session_id)
+        host.host._sessions.sweep()
+        assert marks(host) == {}
+
+
 async def test_a_new_session_takes_the_mark_of_one_that_came_to_rest() -> None:
     async with hosting(obedient) as host:
         first = await resting(host)
@@ -642,6 +656,27 @@ async def test_a_session_whose_recovery_cannot_be_written_is_tried_again_and_del
         await host.seen(running, "step.resumed")
         await host.cancel(running)
         await host.idle(running)
+
+
+async def test_a_host_that_stops_leaves_alone_what_could_not_be_recovered() -> None:
+    persistence = UnsteadyPersistence()
+    async with hosting(obedient, persistence=persistence, stop_grace_s=0.0) as host:
+        running = (await host.start("wait")).session_id
+        await host.seen(running, "message.received")
+    persistence.append_error = GONE
+    async with hosting(obedient, persistence=persistence) as host:
+        sessions = host.host._sessions
+        async with asyncio.timeout(10):
+            while sessions.unsorted:  # noqa: ASYNC110 - threads read the logs
+                await asyncio.sleep(0.001)
+        persistence.append_error = None
+        log, outcomes = host.log(running), sessions._services.meters.recoveries.copy()
+        assert outcomes["postponed"] == 1
+        await host.store.stop()
+        await sessions.recover_again()
+        assert host.log(running) == log
+        assert sessions._services.meters.recoveries == outcomes
+    assert persistence.marks()[SessionId(running)] == "stopped"
 
 
 async def test_a_session_that_a_stopped_host_has_left_is_not_read_back() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -533,6 +534,34 @@ async def test_a_reader_hears_of_a_log_that_cannot_be_read() -> None:
     with pytest.raises(StorageUnavailable):
         await reader.end()
     await subscription.aclose()
+
+
+async def test_a_reader_that_goes_while_a_thread_reads_for_it_leaves_no_error_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(subscriptions, "_BLOCK_BYTES", 64)
+    stage, may_go, errors = Stage(10), threading.Event(), list[dict[str, Any]]()
+    loop, has_begun, read = asyncio.get_running_loop(), asyncio.Event(), stage.log.read
+
+    def held(offset: int, limit_bytes: int) -> bytes:
+        loop.call_soon_threadsafe(has_begun.set)
+        may_go.wait(20)
+        return read(offset, limit_bytes)
+
+    monkeypatch.setattr(stage.log, "read", held)
+    loop.set_exception_handler(lambda _, context: errors.append(context))
+    try:
+        reader = Reader(stage.subscribe())
+        await has_begun.wait()
+        reader.task.cancel()
+        await asyncio.wait([reader.task])
+        may_go.set()
+        await settle()
+    finally:
+        loop.set_exception_handler(None)
+    await reader.subscription.aclose()
+    assert reader.task.cancelled()
+    assert errors == []
 
 
 # -- bounds ----------------------------------------------------------------------------------------------------

@@ -93,6 +93,19 @@ async def test_an_agent_may_be_a_generator_of_what_it_says() -> None:
 # -- saying ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("method", "kind"), [("say", b"message.appended"), ("think", b"reasoning.appended")])
+async def test_a_full_batch_is_in_the_log_before_its_writer_goes_on(method: str, kind: bytes) -> None:
+    seen: list[bool] = []
+
+    async def work(turn: Turn) -> None:
+        await getattr(turn, method)("word ")
+        seen.append(kind in host.log(turn.session_id))
+
+    async with hosting(work, batch_events_max=1) as host:
+        await host.run()
+    assert seen == [True]
+
+
 async def test_what_is_said_goes_out_as_deltas_and_is_completed_as_their_sum() -> None:
     async def work(turn: Turn) -> None:
         for word in ("one ", "", "two ", "\ud800\u2028"):

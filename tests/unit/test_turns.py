@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import threading
 from collections.abc import Awaitable, Callable
@@ -15,7 +16,7 @@ from tests.hosting import NOBODY, Hosting, hosting, one, types
 from tests.scripted_log import UnsteadyPersistence
 from zhin_host import AttemptEnded, Turn, current_action, tool
 from zhin_host import events as ev
-from zhin_host.errors import SessionBusy, SessionTerminal, StorageUnavailable
+from zhin_host.errors import IllegalMove, SessionBusy, SessionTerminal, StorageUnavailable
 
 GONE = StorageUnavailable("the disk is gone")
 END = ["turn.completed", "step.completed", "session.waiting"]
@@ -800,3 +801,49 @@ async def test_a_stop_while_a_turn_left_behind_waits_for_storage_ends_that_waiti
         await host.host.stop()
         may_go.set()
         await asyncio.sleep(0)
+
+
+async def test_a_session_without_an_open_turn_cannot_be_run() -> None:
+    async with hosting(obedient_words) as host:
+        session_id = (await host.start()).session_id
+        await host.idle(session_id)
+        await host.settled(session_id)
+        with pytest.raises(IllegalMove, match="no turn is open"):
+            host.store._driver.begin(host.live(session_id))
+
+
+async def obedient_words(turn: Turn) -> None:
+    await turn.say("ok")
+
+
+def test_an_agent_that_never_went_ends_with_the_loop_and_is_not_told_as_failed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.ERROR, "zhin_host")
+    met: list[BaseException] = []
+
+    async def agent(turn: Turn) -> None:
+        while not met:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                continue
+            except BaseException as error:
+                met.append(error)
+                raise
+
+    async def leave() -> bytes:
+        async with hosting(agent, stop_grace_s=0.0, leaves_tasks=True) as host:
+            session_id = (await host.start()).session_id
+            await host.seen(session_id, "message.received")
+            await asyncio.sleep(0)
+        return host.log(session_id)
+
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # it says that a task was destroyed while it was pending
+    log = loop.run_until_complete(leave())
+    loop.close()
+    gc.collect()
+    assert [type(error) for error in met] == [GeneratorExit]
+    assert b"turn.failed" not in log
+    assert [record for record in caplog.records if record.name == "zhin_host.turns"] == []
