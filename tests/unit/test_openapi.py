@@ -200,7 +200,9 @@ def test_an_answer_that_is_not_in_the_document_is_seen() -> None:
     with pytest.raises(AssertionError, match="retry-after"):
         check_answer("GET", BASE + "/ready", 503, json, body)
     with pytest.raises(AssertionError, match="no operation"):
-        check_answer("GET", BASE + "/nowhere", 404, json, b'{"ok":false,"error":"SESSION_NOT_FOUND","message":"."}')
+        check_answer(
+            "GET", BASE + "/nowhere", 404, json, b'{"ok":false,"error":"SESSION_NOT_FOUND","message":"."}'
+        )
     with pytest.raises(AssertionError, match="202"):
         check_answer("GET", "/metrics", 202, {"content-type": "text/plain"}, b"")
     with pytest.raises(AssertionError, match="no operation"):
