@@ -205,7 +205,7 @@ def test_a_line_shows_its_fields_so_that_each_is_told_from_the_next(told: pytest
 
 def made(message: object, *args: object) -> logging.LogRecord:
     record = logging.LogRecord("zhin_host.x", logging.WARNING, __file__, 1, message, args, None)
-    record.created = 1764428400.0069
+    record.created, record.msecs = 1764428400.0069, 6.9
     return record
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from datetime import UTC, datetime
-from functools import lru_cache
+import time
+from collections.abc import Callable
 from typing import Final, Literal, get_args
 
 from zhin_host.cli.terminal import json_text, visible
@@ -15,18 +15,26 @@ LogFormat = Literal["text", "json"]
 FORMATS: Final[tuple[LogFormat, ...]] = get_args(LogFormat)
 
 
-class LineFormatter(logging.Formatter):
+class _UtcFormatter(logging.Formatter):
+    """Times in ISO 8601, UTC, to the millisecond."""
+
+    converter: Callable[[float | None], time.struct_time] = staticmethod(time.gmtime)
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format: str | None = "%s.%03dZ"
+
+
+class LineFormatter(_UtcFormatter):
     """Time (UTC), level, logger, message. A traceback follows indented, so that no text in it passes for a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{_time(record)} {record.levelname} {record.name}: {visible(record.getMessage())}"
+        line = f"{self.formatTime(record)} {record.levelname} {record.name}: {visible(record.getMessage())}"
         if record.exc_info:
             trace = self.formatException(record.exc_info)
             line += "".join(f"\n    {visible(row)}" for row in trace.splitlines())
         return line
 
 
-class JsonFormatter(logging.Formatter):
+class JsonFormatter(_UtcFormatter):
     """An object a line: time, level, logger, event and its fields.
 
     What is a sentence and no event of ours has the event `log`, the sentence as `message`, and a traceback as
@@ -35,7 +43,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         row: dict[str, object] = {
-            "time": _time(record),
+            "time": self.formatTime(record),
             "level": record.levelname.lower(),
             "logger": record.name,
         }
@@ -46,16 +54,6 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             row["traceback"] = self.formatException(record.exc_info)
         return json_text(row)
-
-
-def _time(record: logging.LogRecord) -> str:
-    seconds = int(record.created)
-    return f"{_date_and_time(seconds)}.{int((record.created - seconds) * 1000):03}Z"
-
-
-@lru_cache(maxsize=1)
-def _date_and_time(seconds: int) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def log_to_stderr(level: str, log_format: LogFormat = "text") -> None:

@@ -16,7 +16,7 @@ _MOST: Final = 10**15 - 1  # 15 digits: exact in every client's numbers
 Place = Literal["query", "header"]
 Status = Literal["running", "waiting", "completed", "failed"]
 Name = TypeVar("Name", bound=str)
-Default = TypeVar("Default", int, None)
+Default = TypeVar("Default", bound=int | None)
 
 
 class WholeNumber(NamedTuple, Generic[Default]):
