@@ -54,7 +54,7 @@ async def test_a_directory_that_a_host_holds_is_well_and_stays_as_it_is(data_dir
     assert found["lock"][1].startswith(f"A host runs on it: pid {os.getpid()} on ")
     assert found["sessions"][1].startswith("1; marked as running: 1, as stopped in a turn: 0, as parked: 0;")
     assert {state for state, _ in found.values()} <= {"ok", "warning"}
-    assert found["directory"] == ("ok", f"{data_dir} is uid {os.geteuid()}'s alone (mode 700).")
+    assert found["directory"] == ("ok", f"{data_dir} is its owner's alone (mode 700).")
     after = await asyncio.to_thread(examined, data_dir)
     assert after["lock"] == ("ok", "No host runs on it.")
     assert "as parked: 1;" in after["sessions"][1]
@@ -94,6 +94,10 @@ def test_a_directory_open_to_others_is_refused_only_where_serve_would_refuse_it(
     found = examined(tmp_path, code=code)
     assert found["directory"][0] == state
     assert "chmod 700" in found["directory"][1]
+    if state == "fault":
+        with pytest.raises(StartupError) as refused:
+            FileHttpSessionPersistence(tmp_path).start()
+        assert found["directory"][1] == str(refused.value)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a directory away")
@@ -104,7 +108,7 @@ def test_a_directory_of_somebody_else_is_a_fault_for_whom_it_is_closed(
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     state, message = examined(tmp_path, code=1)["directory"]
     assert state == "fault"
-    assert "belongs to uid 0, this is uid 12345" in message
+    assert "belongs to uid 0 and this host runs as uid 12345" in message
 
 
 @pytest.mark.damaged("a log is broken in its middle")

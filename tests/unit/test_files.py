@@ -97,6 +97,7 @@ def test_a_directory_that_holds_other_files_is_not_closed_to_others(tmp_path: Pa
     (tmp_path / "thesis.txt").touch()
     with pytest.raises(StartupError, match=r"thesis\.txt.*chmod 700"):
         FileHttpSessionPersistence(tmp_path).start()
+    assert modes(tmp_path).keys() == {"thesis.txt"}
     assert tmp_path.stat().st_mode & 0o7777 == 0o755
     tmp_path.chmod(0o700)
     persistence = FileHttpSessionPersistence(tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,13 +15,13 @@ from zhin_host.cli.audit import FAULTY
 from zhin_host.cli.checks import Finding
 from zhin_host.cli.terminal import json_text, moment, visible
 from zhin_host.clock import SessionId, time_of
-from zhin_host.errors import NotFound, StorageUnavailable
+from zhin_host.errors import NotFound, StartupError, StorageUnavailable
 from zhin_host.ports import MARK_STOPPED, parked_until
 from zhin_host.recovery import Hydrated, peek
 from zhin_host.storage import names
 from zhin_host.storage.files import FileHttpSessionPersistence
 from zhin_host.storage.fs import FileSystem
-from zhin_host.storage.place import is_held, read_holder
+from zhin_host.storage.place import Place, is_held, read_holder
 
 _LOOKED_AT_MAX: Final = 20
 _LOG_BYTES_MAX: Final = 4 << 20
@@ -87,34 +86,28 @@ def _nearest(data_dir: str) -> str:
 
 def _directory(data_dir: str) -> Iterator[Finding]:
     """Whether it is there, ours, closed to others and writable: what `serve` asks for when it starts."""
-    path, user = Path(data_dir), os.geteuid()
     try:
-        facts = path.stat()
-    except OSError as error:
+        mode = Place(data_dir, FileSystem()).check()
+    except StartupError as error:
         where = _nearest(data_dir)
-        if isinstance(error, FileNotFoundError) and os.access(where, os.W_OK | os.X_OK):
+        if isinstance(error.__cause__, FileNotFoundError) and os.access(where, os.W_OK | os.X_OK):
             told = f"There is none at {data_dir} yet; `zhin-host serve` makes it in {where}."
             yield Finding("directory", "warning", told)
         else:
-            told = f"{data_dir} cannot be made or looked at by uid {user}; name another with --data-dir."
-            yield Finding("directory", "fault", told)
+            yield Finding("directory", "fault", str(error))
         return
-    mode = stat.S_IMODE(facts.st_mode)
-    if not stat.S_ISDIR(facts.st_mode):
-        told = f"{data_dir} is no directory; name another with --data-dir."
-        yield Finding("directory", "fault", told)
-    elif user not in (0, facts.st_uid):
-        told = f"{data_dir} belongs to uid {facts.st_uid}, this is uid {user}; run as that user or chown it."
-        yield Finding("directory", "fault", told)
-    elif not os.access(data_dir, os.R_OK | os.W_OK | os.X_OK):
-        told = f"{data_dir} cannot be read and written by uid {user}; chmod 700 it, on a disk mounted for writing."
+    if not os.access(data_dir, os.R_OK | os.W_OK | os.X_OK):
+        told = (
+            f"{data_dir} cannot be read and written by uid {os.geteuid()}; chmod 700 it, on a writable disk."
+        )
         yield Finding("directory", "fault", told)
     elif mode & 0o077:
-        strangers = any(not names.is_ours(name) for name in os.listdir(data_dir))  # noqa: PTH208 - names alone
-        told = f"{data_dir} is open to other users (mode {mode:03o}); chmod 700 it."
-        yield Finding("directory", "fault" if strangers else "warning", told)
+        told = (
+            f"{data_dir} is open to other users (mode {mode:03o}); chmod 700 it, as `zhin-host serve` does."
+        )
+        yield Finding("directory", "warning", told)
     else:
-        yield Finding("directory", "ok", f"{data_dir} is uid {facts.st_uid}'s alone (mode {mode:03o}).")
+        yield Finding("directory", "ok", f"{data_dir} is its owner's alone (mode {mode:03o}).")
 
 
 def _lock(data_dir: str) -> Iterator[Finding]:

@@ -45,12 +45,14 @@ class Place:
         """
         try:
             self._make()
-            self._check_owner()
         except OSError as error:
             raise StartupError(self._refusal(error)) from error
+        mode = self.check()
         self._lock()
         try:
-            self._tighten()
+            if mode & 0o077:
+                self._fs.chmod(self.directory, 0o700)
+                _logger.warning("%s had mode %03o and has 700 now", self.directory, mode)
             self._fs.replace(self.directory, HOLDER_NAME, _holder(), is_synced=False)
             self.check_writable()
             return self._sweep()
@@ -60,6 +62,36 @@ class Place:
         except BaseException:
             self.let_go()
             raise
+
+    def check(self) -> int:
+        """See whether it may be taken, and change nothing. A wider mode than 0700 may where all in it is ours.
+
+        Returns:
+            Its mode.
+
+        Raises:
+            StartupError: As `take`.
+        """
+        try:
+            facts = self._fs.lstat(self.directory)
+            if not stat.S_ISDIR(facts.st_mode):
+                raise StartupError(f"{self.directory} is no directory; name another with --data-dir.")
+            user = os.geteuid()
+            if user not in (0, facts.st_uid):
+                raise StartupError(
+                    f"{self.directory} belongs to uid {facts.st_uid} and this host runs as uid {user}; "
+                    f"run it as that user, `chown {user}` the directory, or name a new one with --data-dir."
+                )
+            mode = stat.S_IMODE(facts.st_mode)
+            names = self._fs.names(self.directory) if mode & 0o077 else []
+        except OSError as error:
+            raise StartupError(self._refusal(error)) from error
+        if strangers := [name for name in names if not is_ours(name)]:
+            raise StartupError(
+                f"{self.directory} is open to other users (mode {mode:03o}) and holds other files, such as "
+                f"{min(strangers)!r:.80}; name a directory of its own with --data-dir, or `chmod 700` it."
+            )
+        return mode
 
     def let_go(self) -> None:
         """Free the lock. A second call does nothing."""
@@ -118,17 +150,6 @@ class Place:
             return False
         return True
 
-    def _check_owner(self) -> None:
-        facts = self._fs.lstat(self.directory)
-        if not stat.S_ISDIR(facts.st_mode):
-            raise StartupError(f"{self.directory} is no directory; name another with --data-dir.")
-        user = os.geteuid()
-        if user not in (0, facts.st_uid):
-            raise StartupError(
-                f"{self.directory} belongs to uid {facts.st_uid} and this host runs as uid {user}; "
-                f"run it as that user, `chown {user}` the directory, or name a new one with --data-dir."
-            )
-
     def _lock(self) -> None:
         try:
             self._unlock = self._fs.lock(self.path(LOCK_NAME), _LOCK_TIMEOUT_S)
@@ -143,20 +164,6 @@ class Place:
     def _held_by(self) -> str:
         holder = read_holder(self.directory, self._fs)
         return f" ({holder})" if holder else ""
-
-    def _tighten(self) -> None:
-        """A wider mode than 0700 is set right where the directory is ours alone; a shared one is refused."""
-        mode = stat.S_IMODE(self._fs.lstat(self.directory).st_mode)
-        if not mode & 0o077:
-            return
-        strangers = [name for name in self._fs.names(self.directory) if not is_ours(name)]
-        if strangers:
-            raise StartupError(
-                f"{self.directory} is open to other users (mode {mode:03o}) and holds other files, such as "
-                f"{min(strangers)!r:.80}; name a directory of its own with --data-dir, or `chmod 700` it."
-            )
-        self._fs.chmod(self.directory, 0o700)
-        _logger.warning("%s had mode %03o and has 700 now", self.directory, mode)
 
     def _sweep(self) -> list[str]:
         """Remove what an interrupted write left: nobody writes it any more, we hold the lock. All names there were."""
