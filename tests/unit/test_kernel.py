@@ -139,5 +139,4 @@ async def test_what_the_kernel_does_not_take_is_synced_by_a_thread(
     await crew.fsync(fds[0])
     await crew.datasync(fds[1])
     assert by_threads == fds[:2]
-    assert not await crew.is_asynchronous(fds[0])
     crew.stop()
