@@ -96,4 +96,10 @@ def hosted(agent: object, name: str = "agent", tools: Iterable[Tool] = ()) -> Ag
             f"The agent {name!r} is a {type(agent).__name__}; give an async function (or async generator) of one "
             "argument, the Turn."
         )
+    try:
+        inspect.signature(cast("Callable[[Turn], Any]", agent)).bind(None)
+    except TypeError:
+        raise StartupError(
+            f"The agent {name!r} does not take one argument, the Turn; write `async def {name}(turn)`."
+        ) from None
     return HostedAgent(cast("Callable[[Turn], Any]", agent), name, tools)

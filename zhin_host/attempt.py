@@ -247,7 +247,9 @@ class Attempt:
         Raises:
             EventTooLarge: It does not fit a line.
         """
-        if not str.isascii(text):
+        if not isinstance(text, str):
+            raise TypeError(f"what is said or thought is text, a str, not {type(text).__name__}")
+        if not text.isascii():
             text = ev.text_form(text)
         if len(text) > self._characters_safe:
             self.check_size(kind, text)

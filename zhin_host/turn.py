@@ -179,6 +179,10 @@ class Turn:
             RequestExpired: Nobody answered in time; the tool did not run.
             ActionFailed: It raised, or its arguments or value do not fit; the cause is the original.
         """
+        if not isinstance(tool, Tool):
+            raise TypeError(
+                f"{getattr(tool, '__name__', tool)!s:.100} is no tool; put @tool above its function"
+            )
         attempt, actions = self._attempt, self._actions
         attempt.check()
         try:

@@ -52,6 +52,9 @@ class _Html(HTMLParser):
                 self.links.append(value)
 
 
+pytestmark = pytest.mark.timeout(180)  # whichever test comes first waits for the site
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built by the script."""
@@ -60,7 +63,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [ROOT / "scripts" / "docs", "--site-dir", folder],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -74,6 +74,20 @@ def test_a_broken_log_is_exported_up_to_the_break_and_it_is_said(data_dir: Path)
     assert "The log is broken at event 3" in result.stderr
 
 
+@pytest.mark.damaged("an event was changed afterwards")
+@pytest.mark.parametrize("form", ["ndjson", "markdown"])
+def test_a_log_that_was_changed_is_exported_and_it_is_said(data_dir: Path, form: str) -> None:
+    log = finished(1)
+    lines = log.lines
+    changed = [*lines[:2], lines[2].replace(b'"data":{', b'"data":{"more":1,'), *lines[3:]]
+    assert changed != lines
+    write(data_dir, log, b"".join(changed))
+    result = invoke("export", log.session_id, "--data-dir", data_dir, "--format", form)
+    assert result.exit_code == 1
+    assert "The log was changed at event 2; `zhin-host audit" in result.stderr
+    assert form == "markdown" or result.stdout_bytes == b"".join(changed)
+
+
 def test_markdown_says_who_said_and_did_what_and_who_allowed_it(data_dir: Path) -> None:
     log = LogBuilder().start("please **publish**").say("Well. ").ask_approval("c1", page="a```b")
     log.answer("c1").result("c1", tool_name="publish").finish("Well. ")

@@ -97,6 +97,18 @@ def test_what_is_no_agent_is_refused_with_a_sentence(agent: Any) -> None:
         create_agent_session_host(agent)
 
 
+async def careless() -> None: ...
+
+
+async def greedy(turn: Turn, more: str) -> None: ...
+
+
+@pytest.mark.parametrize("agent", [careless, greedy])
+def test_an_agent_that_does_not_take_the_turn_alone_is_refused_at_the_start(agent: Any) -> None:
+    with pytest.raises(StartupError, match=r"one argument, the Turn; write `async def \w+\(turn\)`"):
+        create_agent_session_host(agent)
+
+
 def test_a_host_of_no_agents_is_refused_and_not_first_when_a_turn_asks_for_one() -> None:
     with pytest.raises(StartupError, match="at least one"):
         create_agent_session_host({})

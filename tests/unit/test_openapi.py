@@ -11,7 +11,7 @@ import httpx
 import jsonschema_rs
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from starlette.applications import Starlette
@@ -255,6 +255,7 @@ def test_a_body_with_one_field_changed_parses_exactly_when_its_schema_takes_it(n
 
 
 @pytest.mark.parametrize("name", BODIES)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines are shared
 @given(data=st.data())
 def test_any_body_parses_exactly_when_its_schema_takes_it(name: str, data: st.DataObject) -> None:
     values = st.one_of(st.sampled_from(VALUES), st.text(max_size=4))

@@ -6,7 +6,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from zhin_host.errors import BadRequest
@@ -44,6 +44,7 @@ def value_of(row: Parameter, text: str) -> Any:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines are shared
 @given(data=st.data())
 def test_a_text_is_taken_when_the_schema_takes_it(row: Parameter, data: st.DataObject) -> None:
     schema = row.schema()

@@ -154,6 +154,21 @@ async def test_a_text_that_no_line_can_hold_is_refused_where_it_is_said(method: 
     assert one(events, "message.completed")["message"] == "still here"
 
 
+async def test_what_is_no_text_and_what_is_no_tool_is_named_in_the_error() -> None:
+    async def helper() -> None: ...
+
+    async def work(turn: Turn) -> None:
+        unfit: Any = 3
+        for method in (turn.say, turn.think):
+            with pytest.raises(TypeError, match="a str, not int"):
+                await method(unfit)
+        unfit = helper
+        with pytest.raises(TypeError, match="helper is no tool; put @tool above its function"):
+            await turn.call_tool(unfit)
+
+    await ran(work)
+
+
 @pytest.mark.parametrize("text", ["x" * 3700, "\x00" * 630, "é" * 1850])
 async def test_a_text_that_just_fits_a_line_is_said(text: str) -> None:
     async def work(turn: Turn) -> None:

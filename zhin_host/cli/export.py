@@ -22,6 +22,7 @@ from zhin_host.cli.tail import GrowingLog
 from zhin_host.cli.terminal import Refusal
 from zhin_host.clock import SessionId
 from zhin_host.errors import SessionNotFound
+from zhin_host.events import chain, chain_start, payload_of
 
 _MADE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 Lines = Callable[[], Iterator[bytes]]
@@ -57,7 +58,7 @@ def export(
     """Export a session: every event as NDJSON, or a Markdown document of who said and did what, and when.
 
     Reads the files, beside a host or without one, or with --url a running host. Exit code 1: the log is broken, and
-    what stands before the break was written.
+    what stands before the break was written; or it was changed afterwards, and all of it was.
     """
     if remote is not None and ctx.get_parameter_source("data_dir") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--url reads a host and --data-dir its files; leave one of them out.")
@@ -71,35 +72,55 @@ def export(
         raise Failure(source.fault)
 
 
-class _FileSource:
+class _Source:
+    """Where lines come from.
+
+    Attributes:
+        fault: What is wrong with the log, known when its lines have been read.
+    """
+
+    def __init__(self, session_id: str) -> None:
+        self.fault: str | None = None
+        self._session_id = session_id
+
+    def _chained(self, lines: Iterator[bytes]) -> Iterator[bytes]:
+        """The lines as they are; a first one that the chain does not hold is a fault."""
+        link = chain_start(SessionId(self._session_id))
+        for index, line in enumerate(lines):
+            if self.fault is None:
+                link = chain(link, payload_of(line[:-1]))
+                if not line.endswith(b',"sum":"%b"}\n' % link):
+                    self.fault = f"The log was changed at event {index}; `zhin-host audit {self._session_id}` says how."
+            yield line
+
+
+class _FileSource(_Source):
     """The lines of a log that lies in a directory."""
 
     def __init__(self, data_dir: str, session_id: str) -> None:
-        self.fault: str | None = None
+        super().__init__(session_id)
         self._persistence = directory.opened(data_dir)
-        self._session_id = session_id
 
     def lines(self) -> Iterator[bytes]:
         log = GrowingLog(self._persistence, SessionId(self._session_id), 0)
         try:
-            yield from log.new_lines()
+            yield from self._chained(log.new_lines())
         except SessionNotFound:
             raise directory.unknown(self._persistence, self._session_id) from None
-        self.fault = log.fault
+        self.fault = log.fault or self.fault
 
 
-class _HostSource:
+class _HostSource(_Source):
     """The lines that a host streams; they are read once and kept."""
-
-    fault = None
 
     def __init__(self, remote: Remote, session_id: str) -> None:
         with hosts.client_needed():
             from zhin_host.cli.live.lines import log_lines  # noqa: PLC0415 - needs httpx
+        super().__init__(session_id)
         self._lines = log_lines(remote, session_id)
 
     def lines(self) -> Iterator[bytes]:
-        yield from self._lines
+        yield from self._chained(iter(self._lines))
 
 
 def _markdown(lines: Lines, *, shows_void: bool) -> Iterator[bytes]:
