@@ -88,6 +88,8 @@ async def test_a_changed_agent_is_not_driven_again_after_a_crash_where_that_is_t
         failed = (await host.seen(session_id, ev.TURN_FAILED)).data
         assert (failed["code"], failed["recoverable"]) == ("TURN_DIVERGED", False)
         assert "changed" in failed["message"]
+    events = decoded(session_id, stored(persistence, session_id))
+    assert [row.data["attempt"] for row in events if row.type == ev.STEP_RESUMED] == [1]
     assert paid == ["1"]
 
 
