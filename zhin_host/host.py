@@ -271,8 +271,11 @@ class AgentSessionHost:
     def _interval_s(self) -> float:
         return min(1.0, self.config.heartbeat_s / 4, self.config.write_timeout_s / 4)
 
-    def _audit(self, session_id: SessionId, limit_bytes: int | None) -> dict[str, Any]:
-        return audit_session(self._persistence, session_id, limit_bytes=limit_bytes).to_json()
+    def _audit(
+        self, session_id: SessionId, limit_bytes: int | None
+    ) -> tuple[dict[str, Any], tuple[int, int] | None]:
+        verdict = audit_session(self._persistence, session_id, limit_bytes=limit_bytes)
+        return verdict.to_json(), verdict.unchained
 
 
 def _is_server_stopping() -> bool:

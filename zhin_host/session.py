@@ -11,7 +11,7 @@ from zhin_host import events as ev
 from zhin_host.approval import HttpApprovalWaiter
 from zhin_host.attempt import Services
 from zhin_host.clock import SessionId
-from zhin_host.errors import StorageUnavailable
+from zhin_host.errors import SessionNotFound, StorageUnavailable
 from zhin_host.journal import SessionJournal
 from zhin_host.ports import SessionLog, SessionPersistence
 from zhin_host.snapshot import encode_snapshot
@@ -185,7 +185,7 @@ class LiveSession:
         try:
             await self.journal.sync()  # only of what is synced (contract section 3)
             await persistence.write_snapshot(self.session_id, raw)
-        except StorageUnavailable as error:
+        except (StorageUnavailable, SessionNotFound) as error:  # the second: somebody removed its log
             _log.warning("no snapshot of session %s: %s; its log has everything", self.session_id, error)
         else:
             self._snapshot_offset, self._snapshot_bytes = offset, len(raw)

@@ -321,7 +321,7 @@ class LiveSessions:
                 if not live.is_done:
                     await self._let_go(live)
                 await live.save_snapshot(self.persistence)
-            except StorageUnavailable as error:
+            except (StorageUnavailable, SessionNotFound) as error:
                 _log.warning("session %s stays in memory: %s", live.session_id, error)
                 return
             if live.journal.feed.has_readers:

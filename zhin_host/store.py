@@ -33,8 +33,11 @@ from zhin_host.subscriptions import Subscription, Subscriptions, Until
 
 _log = logging.getLogger("zhin_host.store")
 
-Auditor = Callable[[SessionId, int | None], dict[str, Any]]
-"""Audits one session up to so many bytes of its log (None: all there is) and returns the verdict's JSON; blocks."""
+Auditor = Callable[[SessionId, int | None], tuple[dict[str, Any], tuple[int, int] | None]]
+"""Audits one session up to so many bytes of its log (None: all there is); blocks.
+
+Returns the verdict's JSON, and index and byte of the first event that the chain does not hold.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +256,10 @@ class HttpAgentSessionStore:
         self._is_auditing = True
         try:
             size = None if live.fault is not None else live.state.offset
-            verdict = await asyncio.to_thread(self._auditor, live.session_id, size)
-            if size is not None and verdict["bytes"] < size:  # it stopped before a line that is broken
+            verdict, unchained = await asyncio.to_thread(self._auditor, live.session_id, size)
+            if size is not None and unchained is not None:
+                live.found_broken(*unchained)
+            elif size is not None and verdict["bytes"] < size:  # it stopped before a line that is broken
                 live.found_broken(verdict["events"], verdict["bytes"])
             return verdict
         finally:

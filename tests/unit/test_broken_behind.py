@@ -50,6 +50,26 @@ async def test_a_reader_that_meets_a_broken_line_stops_writes_to_the_session(dat
     assert (data_dir / f"{session_id}.ndjson").read_bytes() == before
 
 
+@pytest.mark.damaged(reason="a word is changed")
+async def test_an_audit_that_finds_the_chain_broken_stops_writes_to_the_session(data_dir: Path) -> None:
+    async with create_agent_session_host(_agent, data_dir=data_dir) as host:
+        handle = await host.run("hello")
+        await handle.result()
+    log = data_dir / f"{handle.session_id}.ndjson"
+    log.write_bytes(log.read_bytes().replace(b"hello", b"hallo", 1))
+    before = log.read_bytes()
+    async with create_agent_session_host(_agent, data_dir=data_dir) as host:
+        verdict = await host.store.audit(NOBODY, handle.session_id)
+        index = verdict["faults"][0]["index"]
+        assert b"hallo" in before.splitlines()[index]
+        assert (await host.store.view(NOBODY, handle.session_id))["brokenAt"] == index
+        assert await _refused(host, handle.session_id) == index
+        assert (
+            len([event async for event in host.stream(handle.session_id)]) > index
+        )  # its lines can still be read
+    assert log.read_bytes() == before
+
+
 @pytest.mark.damaged(reason="a line is changed")
 async def test_an_audit_that_meets_a_broken_line_stops_writes_to_the_session(data_dir: Path) -> None:
     session_id = await _with_a_broken_line(data_dir)

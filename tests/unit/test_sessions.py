@@ -225,6 +225,17 @@ async def test_a_session_whose_snapshot_cannot_be_written_leaves_without_one() -
         assert types(await host.events(session_id))[-1] == "session.waiting"
 
 
+@pytest.mark.damaged(reason="somebody removed a log under a running host")
+async def test_a_session_whose_log_was_removed_leaves_and_keeps_no_other_in_memory(data_dir: Path) -> None:
+    persistence = FileHttpSessionPersistence(data_dir)
+    async with hosting(obedient, persistence=persistence, is_audited=False) as host:
+        gone, other = await resting(host), await resting(host)
+        (data_dir / f"{gone}.ndjson").unlink()
+        await drop(host, host.host.config.idle_s)
+        assert not host.is_in_memory(gone)
+        assert not host.is_in_memory(other)
+
+
 async def test_a_session_whose_sync_fails_stays_readable_and_writable_once_storage_is_back() -> None:
     persistence = UnsteadyPersistence()
     async with hosting(obedient, persistence=persistence, idle_s=0.0) as host:

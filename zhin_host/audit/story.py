@@ -10,7 +10,7 @@ import orjson
 
 from zhin_host import events as ev
 from zhin_host.audit.turns import TurnRules
-from zhin_host.audit.verdict import FAULTS_MAX, Fault
+from zhin_host.audit.verdict import CHAIN_BROKEN, FAULTS_MAX, Fault
 from zhin_host.audit.work import WorkRules
 from zhin_host.clock import SessionId
 from zhin_host.errors import IllegalMove
@@ -80,7 +80,7 @@ class Story:
         if not line.isascii() and any(separator in line for separator in _SEPARATORS):
             self.fault("U+2028, U+2029 or U+0085 stands unescaped")
         if ev.chain(state.sum, ev.payload_of(line)) != parts.sum:
-            self.fault("the chain is broken here: its sum does not match")
+            self.fault(CHAIN_BROKEN)
 
     def _data_of(self, parts: ev.Parts) -> dict[str, Any] | None:
         try:

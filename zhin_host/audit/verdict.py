@@ -10,6 +10,8 @@ from zhin_host.clock import SessionId
 FAULTS_MAX: Final = 100
 """Faults that are listed of a session; one fault often calls forth many."""
 
+CHAIN_BROKEN: Final = "the chain is broken here: its sum does not match"
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -42,6 +44,12 @@ class Verdict:
     bytes: int
     last_sum: str
     faults: tuple[Fault, ...]
+
+    @property
+    def unchained(self) -> tuple[int, int] | None:
+        """Index and byte of the first event that the chain does not hold, None when it holds all."""
+        found = (fault for fault in self.faults if fault.message == CHAIN_BROKEN)
+        return next(((fault.index, fault.byte) for fault in found), None)
 
     @property
     def ok(self) -> bool:
