@@ -18,7 +18,7 @@ from zhin_host.errors import DirectoryInUse, StartupError, StorageFull, StorageU
 from zhin_host.storage.fs import TEMPORARY_PREFIX, FileSystem, storage_error
 from zhin_host.storage.names import is_ours
 
-if sys.platform != "win32":
+if sys.platform != "win32":  # pragma: no branch - no test runs there
     import fcntl
 
 _logger = logging.getLogger("zhin_host.storage")
