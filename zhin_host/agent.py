@@ -68,10 +68,25 @@ def hosted_agents(agent: object, tools: Iterable[Tool] = ()) -> dict[str, Agent]
     """
     if not isinstance(agent, Mapping):
         one = hosted(agent, str(getattr(agent, "name", None) or getattr(agent, "__name__", "agent")), tools)
-        return {one.name: one}
+        return {_encodable(one.name): one}
     if not agent:
         raise StartupError("There is no agent in the mapping; give at least one, by its name.")
-    return {name: hosted(one, name) for name, one in agent.items()}
+    return {_encodable(name): hosted(one, name) for name, one in agent.items()}
+
+
+def _encodable(name: str) -> str:
+    """The name, which stands in the log and in answers.
+
+    Raises:
+        StartupError: It has no UTF-8 form.
+    """
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise StartupError(
+            f"The agent's name {name!r:.100} has a lone surrogate; name it otherwise."
+        ) from None
+    return name
 
 
 def hosted(agent: object, name: str = "agent", tools: Iterable[Tool] = ()) -> Agent:

@@ -203,9 +203,11 @@ async def _cut_down(data_dir: Path, message: str) -> str:
     async with create_agent_session_host(halting, data_dir=data_dir, stop_grace_s=0.0) as host:
         handle = await host.run(message)
         waiting = asyncio.ensure_future(handle.result())
-        async for event in host.stream(handle.session_id, until="never"):
-            if event["type"] == "message.appended":
-                break
+        while not host.gauges().readers:  # noqa: ASYNC110 - until it reads; nothing tells of that
+            await asyncio.sleep(0)
+        log = data_dir / f"{handle.session_id}.ndjson"
+        while b"message.appended" not in log.read_bytes():  # noqa: ASYNC110 - as before
+            await asyncio.sleep(0)
         await host.stop()
         with pytest.raises(ShuttingDown):
             await waiting

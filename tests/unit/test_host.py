@@ -109,6 +109,11 @@ def test_an_agent_that_does_not_take_the_turn_alone_is_refused_at_the_start(agen
         create_agent_session_host(agent)
 
 
+def test_an_agent_whose_name_cannot_be_written_is_refused_at_the_start() -> None:
+    with pytest.raises(StartupError, match="lone surrogate"):
+        create_agent_session_host({"main": obedient, "s\ud800": obedient})
+
+
 def test_a_host_of_no_agents_is_refused_and_not_first_when_a_turn_asks_for_one() -> None:
     with pytest.raises(StartupError, match="at least one"):
         create_agent_session_host({})

@@ -28,6 +28,7 @@ from zhin_host.errors import (
     Unserializable,
 )
 from zhin_host.journal import _FOREIGN, SessionJournal
+from zhin_host.redaction import MARK
 from zhin_host.state import SessionState, new_state
 
 TURN = "turn_1"
@@ -221,6 +222,20 @@ async def test_what_an_earlier_batch_still_owes_is_paid_first() -> None:
     journal.write([ev.Draft(ev.MESSAGE_APPENDED, DELTA)], is_live=False)
     assert types(bench.events)[4:] == ["step.resumed", "message.appended"]
     assert bench.events[4].data["attempt"] == 2
+
+
+@pytest.mark.parametrize(("redact", "is_told"), [((), False), (("off",), True)], ids=["on", "off"])
+async def test_a_key_that_nobody_has_taken_out_before_is_taken_out_here_unless_told_not_to(
+    redact: tuple[str, ...], *, is_told: bool
+) -> None:
+    bench, key = Bench(redact=redact), "sk-" + "aB3dE6gH9" * 3
+    call = {"callId": "call_1", "toolName": "fetch", "input": {"key": key, "page": "home"}}
+    bench.journal.write([ev.Draft(ev.ACTIONS_REQUESTED, call), ev.Draft("x.note", {"said": key})])
+    shown = key if is_told else MARK
+    assert [event.data for event in bench.events[4:]] == [
+        {**call, "input": {"key": shown, "page": "home"}},
+        {"said": shown},
+    ]
 
 
 # -- writes that fail ------------------------------------------------------------------------------------------

@@ -271,6 +271,19 @@ async def test_a_replay_longer_than_a_block_is_skipped_through_to_a_future_event
         assert indexes(await reader.end()) == list(range(400, 423))
 
 
+async def test_what_a_future_event_is_waited_for_behind_is_no_sign_when_it_came_before_the_first_read() -> (
+    None
+):
+    stage = Stage(3)
+    subscription = stage.subscribe(300, "never")
+    for _ in range(2):  # the first of them is no longer in memory
+        stage.write(200, data='{"n":"%s"}' % ("x" * 900))
+    stage.feed.close()
+    async with reading(subscription) as reader:
+        assert indexes(await reader.end()) == list(range(300, 403))
+        assert b"" not in reader.blocks
+
+
 OPERATION = st.one_of(
     st.tuples(
         st.just("write"), st.integers(1, 4), st.sampled_from(["", "", "rest", "over"]), st.integers(0, 90)
@@ -516,6 +529,13 @@ def test_whole_lines_are_those_before_the_first_broken_one(first: int, count: in
             at = count
     block = b"".join(lines)
     assert subscriptions._unbroken(block, first) == (b"".join(lines[:at]), at)
+
+
+async def test_a_log_whose_bytes_are_gone_ends_the_stream() -> None:
+    stage = Stage(5)
+    stage.log.content = b""
+    async with reading(stage.subscribe(0, "never")) as reader:
+        assert await reader.end() == b""
 
 
 async def test_a_broken_line_is_met_by_every_reader() -> None:

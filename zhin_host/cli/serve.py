@@ -16,7 +16,7 @@ from zhin_host import server
 from zhin_host.cli import directory
 from zhin_host.cli.loading import load
 from zhin_host.cli.logs import FORMATS, LogFormat, log_to_stderr
-from zhin_host.cli.takeover import wait_for_predecessor
+from zhin_host.cli.takeover import refuse_held, wait_for_predecessor
 from zhin_host.cli.terminal import Refusal, visible
 from zhin_host.config import SETTINGS, Setting, from_environment
 from zhin_host.console import PATH, Console
@@ -183,6 +183,8 @@ def serve(
 
     if take_over:
         wait_for_predecessor(None if memory else data_dir, host, port, take_over)
+    if not memory:
+        refuse_held(data_dir)
 
     def announce(addresses: Sequence[server.Address]) -> None:
         _collect_rarely()

@@ -15,7 +15,7 @@ from zhin_host import server
 from zhin_host.errors import PortInUse
 from zhin_host.logline import tell
 from zhin_host.storage.fs import FileSystem
-from zhin_host.storage.place import is_held, read_holder
+from zhin_host.storage.place import in_use, is_held, read_holder
 
 _logger = logging.getLogger("zhin_host.cli")
 
@@ -42,6 +42,18 @@ def wait_for_predecessor(data_dir: str | None, host: str, port: int, wait_s: flo
                 holder = "" if data_dir is None else read_holder(os.path.realpath(data_dir), FileSystem())
                 tell(_logger, logging.INFO, "host.waiting", holder=holder or None, waitS=wait_s)
             time.sleep(_ASK_AGAIN_S)
+
+
+def refuse_held(data_dir: str) -> None:
+    """Refuse a directory that another host holds before its port, taken too, is what is named.
+
+    Raises:
+        DirectoryInUse: It is held.
+    """
+    directory, fs = os.path.realpath(data_dir), FileSystem()
+    with contextlib.suppress(OSError):  # what is wrong with the directory, the start says
+        if is_held(directory, fs):
+            raise in_use(directory, fs)
 
 
 def _is_taken(data_dir: str | None, host: str, port: int) -> bool:

@@ -154,16 +154,9 @@ class Place:
         try:
             self._unlock = self._fs.lock(self.path(LOCK_NAME), _LOCK_TIMEOUT_S)
         except TimeoutError:
-            raise DirectoryInUse(
-                f"{self.directory} is held by another host{self._held_by()}; stop that one, or name another "
-                "directory with --data-dir."
-            ) from None
+            raise in_use(self.directory, self._fs) from None
         except OSError as error:
             raise StartupError(self._refusal(error)) from error
-
-    def _held_by(self) -> str:
-        holder = read_holder(self.directory, self._fs)
-        return f" ({holder})" if holder else ""
 
     def _sweep(self) -> list[str]:
         """Remove what an interrupted write left: nobody writes it any more, we hold the lock. All names there were."""
@@ -181,6 +174,15 @@ class Place:
             f"{reason.rstrip('.')}; make it a directory that this user owns and may write to, "
             "or name another with --data-dir."
         )
+
+
+def in_use(directory: str, fs: FileSystem) -> DirectoryInUse:
+    """The refusal of a directory that another host holds, naming it."""
+    holder = read_holder(directory, fs)
+    named = f" ({holder})" if holder else ""
+    return DirectoryInUse(
+        f"{directory} is held by another host{named}; stop that one, or name another directory with --data-dir."
+    )
 
 
 def read_holder(directory: str, fs: FileSystem) -> str:
