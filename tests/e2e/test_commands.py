@@ -203,10 +203,12 @@ def test_watch_shows_what_waits_over_all_sessions(host: Host, folder: Path) -> N
     _, request_id = host.parked("delete watched")
     once = command(host, folder, "watch", "--once", "--text")
     assert once.returncode == 0
-    [line] = [line for line in once.stdout.splitlines() if request_id in line]
-    assert 'Allow delete_note? {"name":"watched"}' in line
-    [line] = [line for line in once.stdout.splitlines() if hostile in line]
-    assert '"text":"[red]x \\u202e\\u001b[2J"' in line
+    lines = once.stdout.splitlines()  # an id has a line of its own, whole, and what it asks the next
+    [at] = [at for at, line in enumerate(lines) if line.split()[-1:] == [request_id]]
+    assert 'approval, demo: Allow delete_note? {"name":"watched"}' in lines[at + 1]
+    [at] = [at for at, line in enumerate(lines) if line.split()[-1:] == [hostile]]
+    assert '"[red]x \\u202e\\u001b[2J"' in "".join(line.strip() for line in lines[at + 1 : at + 3])
+    assert "zhin-host approve REQUEST" in lines[-1]
     rows = [json.loads(line) for line in command(host, folder, "watch", "--once").stdout.splitlines()]
     assert request_id in [row["requestId"] for row in rows]
     for kind in ("dumb", "xterm"):  # a line for each that opens, and a table that changes in its place

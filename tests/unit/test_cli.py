@@ -130,7 +130,31 @@ def test_an_empty_directory_has_no_sessions(invoke: Invoke, data_dir: Path) -> N
     data_dir.mkdir(mode=0o700)
     assert invoke("sessions", "--data-dir", data_dir).stdout == ""
     assert invoke("sessions", "--data-dir", data_dir, "--text").stdout.startswith("No such sessions in")
+    (data_dir / ".lock").touch(mode=0o600)  # a host has been here
     assert invoke("audit", "--data-dir", data_dir).stdout == "Sessions audited: 0, with faults: none.\n"
+    assert invoke("verify", "--data-dir", data_dir).exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["audit", "verify"])
+def test_a_folder_that_is_no_data_directory_gets_no_verdict(
+    invoke: Invoke, tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "http-agent-sessions").mkdir()
+    result = invoke(command, "--data-dir", tmp_path)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{tmp_path} is no data directory" in result.stderr
+
+
+def test_those_that_wait_for_a_person_can_be_listed_alone(invoke: Invoke, data_dir: Path) -> None:
+    write_log(data_dir, LogBuilder(session_id_of(1)).start().finish(""))
+    parked = LogBuilder(session_id_of(2)).start().ask_approval("c1")
+    write_log(data_dir, parked)
+    (data_dir / f"{session_id_of(2)}.open").touch(mode=0o600)
+    (data_dir / f"{session_id_of(2)}.open").write_bytes(b"running")
+    found = rows(invoke("sessions", "--data-dir", data_dir, "--status", "parked"))
+    assert [row["sessionId"] for row in found] == [session_id_of(2)]
+    waiting = rows(invoke("sessions", "--data-dir", data_dir, "--status", "waiting"))
+    assert [row["sessionId"] for row in waiting] == [session_id_of(2), session_id_of(1)]
 
 
 @pytest.mark.damaged(reason="a log that cannot be opened")

@@ -360,6 +360,18 @@ async def test_a_mark_without_a_log_goes_when_the_session_is_opened(
     assert persistence.marks() == {}
 
 
+async def test_with_the_directory_gone_no_session_is_called_unknown(
+    data_dir: Path, persistence: FileHttpSessionPersistence
+) -> None:
+    await kept(persistence, LogBuilder(SESSION).start().finish(""))
+    away = data_dir.with_name("away")
+    await asyncio.to_thread(data_dir.rename, away)
+    for opened in (persistence.open_log, persistence.peek_log):
+        with pytest.raises(StorageUnavailable, match="bring the data directory back"):
+            opened(SESSION)
+    await asyncio.to_thread(away.rename, data_dir)
+
+
 async def test_a_session_made_twice_keeps_its_mark(
     data_dir: Path, persistence: FileHttpSessionPersistence
 ) -> None:

@@ -49,7 +49,7 @@ def audit(
 
     Nothing is written and no lock is taken; a host may run beside it.
     """
-    persistence = directory.opened(data_dir)
+    persistence = directory.opened(data_dir) if session_ids else directory.held_once(data_dir)
     verdicts = verdicts_of(persistence, session_ids or persistence.session_ids(), line_bytes_max)
     count = faulty = 0
     for verdict in verdicts:

@@ -12,6 +12,7 @@ from zhin_host.clock import SessionId
 from zhin_host.errors import SessionNotFound, ZhinError
 from zhin_host.recovery import Hydrated, peek
 from zhin_host.storage.files import FileHttpSessionPersistence
+from zhin_host.storage.place import LOCK_NAME
 
 DEFAULT: Final = "data/http-agent-sessions"
 
@@ -45,6 +46,21 @@ def opened(data_dir: str) -> FileHttpSessionPersistence:
             "or make one with `zhin-host serve`."
         )
     return FileHttpSessionPersistence(data_dir)
+
+
+def held_once(data_dir: str) -> FileHttpSessionPersistence:
+    """As `opened`, for a verdict on the whole: a folder that has never been a data directory gets none.
+
+    Raises:
+        Refusal: There is none, or no session is in it and no host was ever on it.
+    """
+    persistence = opened(data_dir)
+    if not persistence.session_ids() and not (Path(data_dir) / LOCK_NAME).exists():
+        raise Refusal(
+            f"{persistence.directory} is no data directory: no session is in it, and no host has ever used it; "
+            "name the right one with --data-dir."
+        )
+    return persistence
 
 
 def read_session(persistence: FileHttpSessionPersistence, session_id: str) -> Hydrated:

@@ -20,14 +20,18 @@ from zhin_host.recovery import Hydrated, peek
 from zhin_host.snapshot import list_view
 from zhin_host.storage.files import FileHttpSessionPersistence
 
-STATUSES: Final = ("running", "waiting", "completed", "failed")
+STATUSES: Final = ("running", "waiting", "parked", "completed", "failed")
 _HEAD_BYTES: Final = 16 * 1024  # of a log are looked at for its first message
 _MESSAGE_CHARACTERS: Final = 200
 
 
 @click.command()
 @directory.option
-@click.option("--status", type=click.Choice(STATUSES), help="Only these.")
+@click.option(
+    "--status",
+    type=click.Choice(STATUSES),
+    help="Only these; parked: those of the waiting that wait for a person.",
+)
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
 @directory.json_option
 def sessions(*, data_dir: str, status: str | None, limit: int, as_json: bool | None) -> None:
@@ -69,7 +73,7 @@ def _newest(
             click.echo(f"Session {session_id} is left out: {visible(str(error))}", err=True)
             continue
         row = list_view(found.state, None if found.fault is None else found.fault.index)
-        if status in (None, row["status"]):
+        if status in (None, row["status"]) or (status == "parked" and row["parked"]):
             yield row, found
             limit -= 1
             if not limit:

@@ -26,7 +26,7 @@ def verify(ctx: click.Context, /, *, data_dir: str, line_bytes_max: int, as_json
     Also counts what lies there and belongs to no session. Nothing is written; a host may run beside it. Exit code 1
     on faults: `zhin-host repair` says what of them can be mended.
     """
-    persistence = directory.opened(data_dir)
+    persistence = directory.held_once(data_dir)
     ids = persistence.session_ids()
     count = events = size_bytes = faulty = 0
     for session_id in counted(ids, "Verifying"):

@@ -325,7 +325,11 @@ def move_to_torn(session_id: SessionId, torn_path: str, cut: bytes, fs: FileSyst
 def _open(session_id: SessionId, path: str, flags: int, fs: FileSystem) -> int:
     try:
         return fs.open_plain(path, flags)
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        try:
+            fs.lstat(os.path.dirname(path))
+        except OSError:  # with the whole directory gone nobody may be told that there is no such session
+            raise storage_error(error, f"open the log of {session_id}") from error
         raise SessionNotFound(session_id) from None
     except OSError as error:
         raise storage_error(error, f"open the log of {session_id}") from error

@@ -211,6 +211,10 @@ def test_the_token_is_entered_once_and_kept_out_of_sight(
     expect(page.get_by_text("Found safely, and nothing but that.").first).to_be_visible()
     page.reload()
     expect(page.get_by_text("Found safely, and nothing but that.").first).to_be_visible()
+    page.set_viewport_size({"width": 360, "height": 740})
+    state = page.locator("#link-state")
+    expect(state).to_be_visible()
+    assert state.evaluate("(made) => made.clientWidth > 0 && made.clientWidth >= made.scrollWidth")
     other = page_of(served, "/inbox")
     expect(other.get_by_text("Nobody waits for you.")).to_be_visible()
     assert secret not in page.url

@@ -20,6 +20,7 @@ from zhin_host.clock import SystemClock
 
 _PAGE: Final = 200
 _CHARACTERS_MAX: Final = 300
+_HINT: Final = "zhin-host approve REQUEST · deny REQUEST · answer REQUEST ANSWER"
 Row = Mapping[str, Any]
 """A request as GET /session/{id} has it, with sessionId, agent, and `since`: the time of the session's last event."""
 
@@ -92,16 +93,15 @@ def watch(remote: Remote, *, is_once: bool, every_s: float, as_json: bool) -> No
 
 
 def table_of(rows: list[Row], now_ms: int) -> Table:
-    """The list for people; nothing in it is markup, or obeyed by a terminal."""
-    table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
+    """The list for people; nothing in it is markup, or obeyed by a terminal. Ids are whole in 80 columns."""
+    table = Table(
+        box=None, pad_edge=False, header_style="bold", expand=True, caption=_HINT, caption_justify="left"
+    )
     table.add_column("waits", justify="right", no_wrap=True)
-    table.add_column("request", no_wrap=True)
-    table.add_column("kind", no_wrap=True)
-    table.add_column("agent", no_wrap=True, max_width=16)
-    table.add_column("asks", ratio=1, overflow="fold")
+    table.add_column("request, and what it asks", ratio=1, overflow="fold")
     for row in rows:
-        cells = (age(now_ms - row["since"]), row["requestId"], row["kind"], visible(row["agent"]), _asks(row))
-        table.add_row(*map(Text, cells))
+        asked = f"{row['requestId']}\n{row['kind']}, {visible(row['agent'])}: {_asks(row)}"
+        table.add_row(Text(age(now_ms - row["since"])), Text(asked))
     return table
 
 

@@ -21,7 +21,7 @@ export class Refused extends Error {
 /** The host did not answer at all. */
 export class Unreachable extends Error {
   constructor() {
-    super("The host does not answer. It may be restarting; what it was told is kept.");
+    super("The host does not answer; it may be restarting. What you just did may not have reached it: do it again once it is back.");
   }
 }
 
