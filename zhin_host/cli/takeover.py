@@ -50,17 +50,21 @@ def refuse_held(data_dir: str) -> None:
     Raises:
         DirectoryInUse: It is held.
     """
-    directory, fs = os.path.realpath(data_dir), FileSystem()
-    with contextlib.suppress(OSError):  # what is wrong with the directory, the start says
-        if is_held(directory, fs):
-            raise in_use(directory, fs)
+    if _is_held(data_dir):
+        raise in_use(os.path.realpath(data_dir), FileSystem())
+
+
+def _is_held(data_dir: str) -> bool:
+    """Whether a host holds it; what is wrong with the directory otherwise, the start says."""
+    try:
+        return is_held(os.path.realpath(data_dir), FileSystem())
+    except OSError:
+        return False
 
 
 def _is_taken(data_dir: str | None, host: str, port: int) -> bool:
-    if data_dir is not None:
-        with contextlib.suppress(OSError):  # what is wrong with the directory, the start says
-            if is_held(os.path.realpath(data_dir), FileSystem()):
-                return True
+    if data_dir is not None and _is_held(data_dir):
+        return True
     try:
         for listener in server.bind(host, port):
             listener.close()
