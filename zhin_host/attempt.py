@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from zhin_host import events as ev
@@ -37,7 +37,7 @@ class Services:
     clock: Clock
     config: Config
     workers: Workers
-    meters: Meters = field(default_factory=Meters)
+    meters: Meters
 
 
 class Attempt:
