@@ -47,6 +47,26 @@ def run(*arguments: object, cwd: Path, **more: str) -> subprocess.CompletedProce
     )
 
 
+def blocks_said(
+    page: str, host: Host, folder: Path, data_dir: Path, timeout_s: float, **more: str
+) -> list[str]:
+    """What a page's blocks of shell print, run one after another as they stand; behind the last an empty text."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    script = "set -eu\n" + "".join(f"{block}echo === >&2\necho ===\n" for block in blocks)
+    settings = environment(ZHIN_URL=host.url, ZHIN_DATA_DIR=str(data_dir), **more)
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=folder,
+        env=settings | {"PATH": f"{Path(COMMAND).parent}:{settings['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.split("===\n")
+
+
 class Host:
     """`zhin-host serve` on a free port, until the block ends.
 

@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.e2e.process import COMMAND, Host, environment
+from tests.e2e.process import Host, blocks_said
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 
 
 @pytest.mark.timeout(300)  # some twenty processes
 def test_the_examples_do_what_the_page_says(tmp_path: Path, data_dir: Path) -> None:
-    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    script = "set -eu\n" + "".join(f"{block}echo === >&2\necho ===\n" for block in blocks)
     with Host(tmp_path, "--data-dir", data_dir) as host:
-        settings = environment(
-            ZHIN_URL=host.url,
-            ZHIN_DATA_DIR=str(data_dir),
-            PYTHONDONTWRITEBYTECODE="",  # twenty processes, and no module is written
-        )
-        done = subprocess.run(
-            ["bash", "-c", script],
-            cwd=tmp_path,
-            env=settings | {"PATH": f"{Path(COMMAND).parent}:{settings['PATH']}"},
-            capture_output=True,
-            text=True,
-            timeout=280,
-            check=False,
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
-    said = iter(done.stdout.split("===\n"))
+        # Twenty processes, and no module is written.
+        said = iter(blocks_said(PAGE, host, tmp_path, data_dir, 280, PYTHONDONTWRITEBYTECODE=""))
     assert next(said).endswith("Done. Say `read shopping` to see it.\nYou have shopping.\n")
     sent = next(said)
     assert '"text":"You have shopping."' in sent
