@@ -113,6 +113,11 @@ class Player:
         return sum(count > 1 for count in begun.values())
 
     @property
+    def _troubles(self) -> int:
+        """How often an answer was lost, or said that storage failed."""
+        return self.house.deaths + len(self.house.refusals)
+
+    @property
     def log(self) -> Path:
         return self.house.directory / f"{self.session_id}.ndjson"
 
@@ -139,12 +144,17 @@ class Player:
         self._accept(answer)
 
     async def resume(self) -> None:
-        """Have the failed turn tried again; a lost answer is known by the token that it made stale."""
-        path, deaths = f"/session/{self.session_id}/resume", self.house.deaths
+        """Have the failed turn tried again; a lost answer is known by the token that it made stale.
+
+        So is a refusal: what was written and could not be synced is 503, and there all the same once it can.
+        """
+        path, troubles = f"/session/{self.session_id}/resume", self._troubles
         response = await self.house.request("POST", path, json={"continuationToken": self._token})
-        if response.status_code == httpx.codes.CONFLICT and self.house.deaths > deaths:
+        if response.status_code == httpx.codes.CONFLICT and self._troubles > troubles:
             await self._catch_up()
             began = next(event["data"] for event in reversed(self._events) if event["type"] == "turn.started")
+            if began.get("resumes") != self._turn_id:
+                self.fault(f"the token is stale and no turn resumes {self._turn_id}: {began}")
             self._token, self._turn_id = began["continuationToken"], began["turnId"]
             return
         self._accept(self._ok(response))
