@@ -11,7 +11,7 @@ from zhin_host.projector import HttpStepProjector
 from zhin_host.storage.files import FileHttpSessionPersistence
 from zhin_host.storage.log import SessionEventLog
 from zhin_host.store import HttpAgentSessionStore
-from zhin_host.tools import tool
+from zhin_host.tools import Tool, tool
 from zhin_host.turn import Turn
 from zhin_host.turns import HttpTurnRunner
 
@@ -31,6 +31,7 @@ __all__ = [
     "RequestExpired",
     "Retry",
     "SessionEventLog",
+    "Tool",
     "ToolDenied",
     "Turn",
     "TurnHandle",

@@ -7,13 +7,10 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast, overload
+from typing import Any, Literal, overload
 
-import pydantic
-from pydantic import BaseModel, ConfigDict, create_model
-
-from zhin_host.errors import ZhinError
-from zhin_host.events import json_bytes, json_form
+from zhin_host.arguments import Arguments, SchemaArguments, SignatureArguments
+from zhin_host.events import json_bytes
 
 _log = logging.getLogger("zhin_host.tools")
 
@@ -23,10 +20,6 @@ Scope = Literal["call", "session"]
 
 _NAME_CHARACTERS = 64  # what those who serve models take at most
 _POLICIES = ("never", "once", "always", "on-risk")
-
-
-class BadArguments(ZhinError):
-    """The arguments do not fit the tool's signature; the message names the argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +41,46 @@ class Tool:
     approval: Approval
     is_repeatable: bool
     expires_s: float | None
-    _model: type[BaseModel] = field(repr=False)
+    _arguments: Arguments = field(repr=False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
+    @classmethod
+    def from_schema(
+        cls,
+        name: str,
+        description: str,
+        schema: Mapping[str, Any],
+        function: Callable[..., Any],
+        *,
+        approval: Approval = "never",
+        repeatable: bool = True,
+        expires_s: float | None = None,
+    ) -> Tool:
+        """A tool that something else describes: a framework, a server of tools. For a function, write `@tool`.
+
+        Args:
+            name: As `@tool` has it.
+            description: What it does, for the model and for who approves it.
+            schema: JSON Schema of its arguments, an object. Whoever gave it checks them; here they are only shown.
+            function: Async or plain; it gets the arguments by name, as JSON.
+            approval: As `@tool` has it.
+            repeatable: As `@tool` has it.
+            expires_s: As `@tool` has it.
+
+        Raises:
+            TypeError: The policy is unknown.
+            ValueError: The name is not 1 to 64 printable characters.
+        """
+        _check_policy(approval)
+        _check_name(name)
+        return cls(name, description, function, approval, repeatable, expires_s, SchemaArguments(schema))
+
     @property
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the arguments, an object."""
-        return self._model.model_json_schema()
+        return self._arguments.schema
 
     @property
     def policy_name(self) -> str:
@@ -70,16 +94,11 @@ class Tool:
             BadArguments: One is missing, unknown or of a wrong type.
             Unserializable: One has no JSON form.
         """
-        try:
-            form = json_form(_values(self._model.model_validate(arguments)))
-            self.values(json_bytes(form))  # NaN has a JSON form, null, which is no float
-        except pydantic.ValidationError as error:
-            raise BadArguments(_first_error(self.name, error)) from None
-        return cast("dict[str, Any]", form)
+        return self._arguments.bind(arguments)
 
     def values(self, shown: bytes) -> dict[str, Any]:
         """The Python values of arguments in their JSON form: what the function gets is what was shown."""
-        return _values(self._model.model_validate_json(shown))
+        return self._arguments.values(shown)
 
     async def scope_to_ask(self, shown: bytes, grants: Iterable[str]) -> Scope | None:
         """Whether a person must be asked before a call with these arguments, and for how much; None: go on.
@@ -131,13 +150,11 @@ def tool(
         TypeError: The policy is unknown, or a parameter cannot be given by name or has a type without a JSON form.
         ValueError: The name is not 1 to 64 printable characters.
     """
-    if not callable(approval) and approval not in _POLICIES:
-        raise TypeError(f"approval is one of {', '.join(_POLICIES)} or a function, not {approval!r}")
+    _check_policy(approval)
 
     def make(wrapped: Callable[..., Any]) -> Tool:
         tool_name = wrapped.__name__ if name is None else name
-        if not (0 < len(tool_name) <= _NAME_CHARACTERS and tool_name.isprintable()):
-            raise ValueError(f"a tool's name is 1 to 64 printable characters, not {tool_name!r:.80}")
+        _check_name(tool_name)
         return Tool(
             name=tool_name,
             description=(inspect.getdoc(wrapped) or "").split("\n\n")[0],
@@ -145,48 +162,23 @@ def tool(
             approval=approval,
             is_repeatable=repeatable,
             expires_s=expires_s,
-            _model=_arguments_model(tool_name, wrapped),
+            _arguments=SignatureArguments(tool_name, wrapped),
         )
 
     return make if function is None else make(function)
+
+
+def _check_policy(approval: Approval) -> None:
+    if not callable(approval) and approval not in _POLICIES:
+        raise TypeError(f"approval is one of {', '.join(_POLICIES)} or a function, not {approval!r}")
+
+
+def _check_name(name: str) -> None:
+    if not (0 < len(name) <= _NAME_CHARACTERS and name.isprintable()):
+        raise ValueError(f"a tool's name is 1 to 64 printable characters, not {name!r:.80}")
 
 
 def tools_digest(tools: Iterable[Tool]) -> str:
     """`sha256:` and a hex digest of the tools' names, schemas and policies: it changes when what was approved may."""
     rows = sorted((row.name, row.schema, row.policy_name) for row in tools)
     return "sha256:" + hashlib.sha256(json_bytes(rows)).hexdigest()
-
-
-def _arguments_model(tool_name: str, function: Callable[..., Any]) -> type[BaseModel]:
-    fields: dict[str, Any] = {}
-    extra: Literal["allow", "forbid"] = "forbid"
-    for parameter in inspect.signature(function, eval_str=True).parameters.values():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            extra = "allow"
-            continue
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
-            raise TypeError(f"tool {tool_name}: parameter {parameter.name} cannot be given by name")
-        annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
-        default = ... if parameter.default is parameter.empty else parameter.default
-        # A field may not shadow BaseModel's own names nor begin with an underscore; an alias may.
-        fields[f"p{len(fields)}"] = (annotation, pydantic.Field(default, alias=parameter.name))
-    # Bytes are read back from the form that events.json_form gives them.
-    config = ConfigDict(extra=extra, title=tool_name, val_json_bytes="base64", ser_json_bytes="base64")
-    try:
-        model = cast("type[BaseModel]", create_model(tool_name, __config__=config, **fields))
-        model.model_json_schema()  # here, where the mistake is, and not in GET /info
-    except pydantic.PydanticUserError as error:
-        raise TypeError(f"tool {tool_name}: {error.message}") from error
-    return model
-
-
-def _values(model: BaseModel) -> dict[str, Any]:
-    """Argument name -> Python value, in the order of the signature."""
-    named = {row.alias or name: getattr(model, name) for name, row in type(model).model_fields.items()}
-    return {**named, **(model.model_extra or {})}
-
-
-def _first_error(tool_name: str, error: pydantic.ValidationError) -> str:
-    row = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(str(part) for part in row["loc"])
-    return f"tool {tool_name}: argument {where}: {row['msg']}"

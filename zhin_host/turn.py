@@ -9,13 +9,14 @@ from typing import Any
 from zhin_host import events as ev
 from zhin_host.actions import Actions, Retry, Work, named_arguments
 from zhin_host.approval import Gate, HttpApprovalWaiter
+from zhin_host.arguments import BadArguments
 from zhin_host.attempt import Attempt
 from zhin_host.errors import EventTooLarge, Unserializable
 from zhin_host.history import read_history, text_of
 from zhin_host.identity import like_of_authorization, like_of_call, like_of_question
 from zhin_host.ports import SessionLog
 from zhin_host.text import TRUNCATED_BYTES_MAX
-from zhin_host.tools import BadArguments, Tool
+from zhin_host.tools import Tool
 
 _CALL_MARGIN_BYTES = 2_048  # what stands beside the arguments in input.requested
 _NAME_CHARACTERS = 128  # stands beside every result too

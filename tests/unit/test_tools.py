@@ -15,9 +15,10 @@ from typing import Any, Literal
 import pydantic
 import pytest
 
+from zhin_host.arguments import BadArguments
 from zhin_host.errors import Unserializable
 from zhin_host.events import json_bytes
-from zhin_host.tools import BadArguments, Tool, tool, tools_digest
+from zhin_host.tools import Tool, tool, tools_digest
 
 
 class Colour(enum.Enum):
@@ -302,3 +303,37 @@ def test_the_digest_of_tools_changes_with_what_was_approved_and_with_nothing_els
     assert tools_digest([add, make()]) == base
     others = [make("once"), make("always"), make(name="other"), make(kind=str)]
     assert len({base, *(tools_digest([other, add]) for other in others)}) == 5
+
+
+def add_as_json(**numbers: int) -> int:
+    return sum(numbers.values())
+
+
+SUM_SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
+
+
+def test_a_tool_from_a_schema_shows_that_schema_and_takes_the_arguments_as_the_json_they_are() -> None:
+    made = Tool.from_schema("sum", "Add up.", SUM_SCHEMA, add_as_json, approval="always", repeatable=False)
+    assert (made.name, made.description, made.policy_name, made.is_repeatable) == (
+        "sum",
+        "Add up.",
+        "always",
+        False,
+    )
+    assert made.schema == SUM_SCHEMA
+    assert made.bind({"b": 2, "a": 1.5}) == {"b": 2, "a": 1.5}
+    assert made.values(b'{"a":1,"b":2}') == {"a": 1, "b": 2}
+    assert made(a=1, b=2) == 3
+
+
+def test_a_tool_from_a_schema_is_named_and_approved_by_the_rules_of_any_tool() -> None:
+    with pytest.raises(ValueError, match="1 to 64 printable"):
+        Tool.from_schema("", "", {}, add_as_json)
+    with pytest.raises(TypeError, match="approval is one of"):
+        Tool.from_schema("sum", "", {}, add_as_json, approval="perhaps")  # type: ignore[arg-type]
+
+
+def test_two_schemas_under_one_name_have_two_digests() -> None:
+    one = Tool.from_schema("sum", "", SUM_SCHEMA, add_as_json)
+    other = Tool.from_schema("sum", "", {"type": "object"}, add_as_json)
+    assert tools_digest([one]) != tools_digest([other])
