@@ -55,12 +55,18 @@ class Answer:
     usage: Mapping[str, int]
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {
+            "model": self.model,
+            "text": self.text,
+            "toolCalls": [asdict(call) for call in self.tool_calls],
+            "finishReason": self.finish_reason,
+            "usage": self.usage,
+        }
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Answer:
-        calls = tuple(ToolCall(**call) for call in form["tool_calls"])
-        return cls(form["model"], form["text"], calls, form["finish_reason"], form["usage"])
+        calls = tuple(ToolCall(**call) for call in form["toolCalls"])
+        return cls(form["model"], form["text"], calls, form["finishReason"], form["usage"])
 
 
 class Listener(Protocol):
