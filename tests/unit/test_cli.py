@@ -474,7 +474,7 @@ def test_serve_refuses_settings_that_are_none(
         ("nocolon", None, "'nocolon' is not of the form module:attribute"),
         ("missing_module:agent", None, "there is no module 'missing_module' in"),
         ("mine:agent", "x = 1", "mine has no attribute 'agent'"),
-        ("mine:agent", "agent = 1", "is a int; give an async function"),
+        ("mine:agent", "agent = 1", "is a int; give a function"),
         ("mine:agent", "import missing_dependency", "No module named 'missing_dependency' ("),
         ("mine:agent", "\nraise ValueError('\\x1b[2J')", "ValueError: \\x1b[2J ("),
         ("mine:agent", "def f(:", "SyntaxError: "),

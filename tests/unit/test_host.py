@@ -91,9 +91,34 @@ def test_an_agent_that_is_hosted_already_stays_what_it_is() -> None:
     assert create_agent_session_host({"named": one_agent}).info()["agents"][0]["name"] == "named"
 
 
-@pytest.mark.parametrize("agent", [None, "module:agent", lambda turn: None, print, object()])
+class Once:
+    def step(self, state: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{"type": "done", "text": "ok"}]
+
+
+@pytest.mark.parametrize("agent", [obedient, Once()])
+async def test_in_a_mapping_the_key_is_the_name_also_of_an_agent_that_has_another(agent: Any) -> None:
+    """It is looked up by the key, so a session that recorded another name would never find it again."""
+    named = hosted(agent, "named")
+    persistence = MemorySessionPersistence()
+    for _ in range(2):
+        async with hosting({"other": named, "third": named}, persistence=persistence) as host:
+            assert [row["name"] for row in host.host.info()["agents"]] == ["other", "third"]
+            for name in ("other", "third"):
+                accepted = await host.start(agent=name)
+                events = await host.idle(accepted.session_id)
+                assert one(events, "session.started")["agent"] == name
+                assert one(events, "message.completed")["message"] == "ok"
+    assert named.name == "named"
+
+
+class Quiet:
+    async def __call__(self, turn: Turn) -> None: ...
+
+
+@pytest.mark.parametrize("agent", [None, "module:agent", print, object(), Quiet, publish])
 def test_what_is_no_agent_is_refused_with_a_sentence(agent: Any) -> None:
-    with pytest.raises(StartupError, match="give an async function"):
+    with pytest.raises(StartupError, match="give a function"):
         create_agent_session_host(agent)
 
 
