@@ -16,7 +16,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         "Turn",
         "SyncTurn",
         "tool",
-        "tools.Tool",
+        "Tool",
         "Retry",
         "current_action",
         "actions.CurrentAction",

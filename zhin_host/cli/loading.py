@@ -1,4 +1,4 @@
-"""Loading what a developer wrote by name, `module:attribute`: an agent, an authenticator."""
+"""Loading what a developer wrote by name, `module:attribute`: agents, an authenticator."""
 
 from __future__ import annotations
 
@@ -6,9 +6,51 @@ import importlib
 import os
 import sys
 import traceback
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 
+from zhin_host.agent import Agent, hosted_agents
 from zhin_host.errors import StartupError
+
+
+def load_agents(references: Iterable[str]) -> dict[str, Agent]:
+    """The agents that each `--agent` names, in their order; the first is the default.
+
+    Raises:
+        StartupError: As `add_agents`.
+    """
+    agents: dict[str, Agent] = {}
+    for reference in references:
+        add_agents(agents, reference)
+    return agents
+
+
+def add_agents(agents: dict[str, Agent], reference: str) -> list[str]:
+    """Put what `[name=]module:attribute` names to the agents: one under that name, or without it all under theirs.
+
+    Returns:
+        Their names.
+
+    Raises:
+        StartupError: As `load`; it is no agent, is several and is given one name, or its name is taken.
+    """
+    name, is_named, place = reference.rpartition("=")
+    loaded = load(place, "agent")
+    if is_named and not name:
+        raise StartupError(
+            f"--agent {reference!r:.200} has no name before the =; write one, or leave the = out."
+        )
+    if is_named and isinstance(loaded, Mapping):
+        raise StartupError(
+            f"--agent {reference!r:.200} gives one name to several agents, which have their own; leave it out."
+        )
+    found = hosted_agents({name: loaded} if is_named else loaded)
+    for taken in found.keys() & agents.keys():
+        raise StartupError(
+            f"Two agents are named {taken!r:.80}; name one of them otherwise: --agent NAME=MODULE:ATTRIBUTE."
+        )
+    agents.update(found)
+    return list(found)
 
 
 def load(reference: str, what: str) -> object:

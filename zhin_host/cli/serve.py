@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from zhin_host import server
 from zhin_host.cli import directory
-from zhin_host.cli.loading import load
+from zhin_host.cli.loading import load, load_agents
 from zhin_host.cli.logs import FORMATS, LogFormat, log_to_stderr
 from zhin_host.cli.takeover import refuse_held, wait_for_predecessor
 from zhin_host.cli.terminal import Refusal, visible
@@ -53,12 +53,14 @@ def _setting_option(setting: Setting) -> Callable[[Command], Command]:
 @click.command()
 @click.option(
     "--agent",
-    default=DEFAULT_AGENT,
+    "agents",
+    multiple=True,
+    default=(DEFAULT_AGENT,),
     envvar="ZHIN_AGENT",
-    metavar="MODULE:ATTRIBUTE",
+    metavar="[NAME=]MODULE:ATTRIBUTE",
     show_default=True,
     show_envvar=True,
-    help="What works on the messages; the working directory is searched first.",
+    help="What works on the messages; the working directory is searched first. Of several the first is the default.",
 )
 @directory.option
 @click.option("--memory", is_flag=True, help="Keep sessions in memory only, without a data directory.")
@@ -140,7 +142,7 @@ def serve(
     ctx: click.Context,
     /,
     *,
-    agent: str,
+    agents: tuple[str, ...],
     data_dir: str,
     memory: bool,
     host: str,
@@ -155,7 +157,7 @@ def serve(
     take_over: float,
     **settings: Any,
 ) -> None:
-    """Serve an agent over HTTP until SIGTERM or Ctrl-C.
+    """Serve an agent, or several, over HTTP until SIGTERM or Ctrl-C.
 
     Prints one line when it accepts requests; logs to stderr.
     """
@@ -171,7 +173,7 @@ def serve(
             "write; give one (or an --authenticator), or listen on 127.0.0.1."
         )
     served = create_agent_session_host(
-        load(agent, "agent"),
+        load_agents(agents),
         data_dir=None if memory else data_dir,
         authenticator=_authenticator(token_file, authenticator),
         allowed_hosts=allowed_host,
