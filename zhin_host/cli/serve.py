@@ -16,6 +16,7 @@ from zhin_host import server
 from zhin_host.cli import directory
 from zhin_host.cli.loading import load, load_agents
 from zhin_host.cli.logs import FORMATS, LogFormat, log_to_stderr
+from zhin_host.cli.protocols import PROTOCOLS, dialects
 from zhin_host.cli.takeover import refuse_held, wait_for_predecessor
 from zhin_host.cli.terminal import Refusal, visible
 from zhin_host.config import SETTINGS, Setting, from_environment
@@ -102,6 +103,14 @@ def _setting_option(setting: Setting) -> Callable[[Command], Command]:
     "--allowed-origin", multiple=True, metavar="ORIGIN", help="An Origin header to accept beside our own."
 )
 @click.option(
+    "--protocol",
+    type=click.Choice(tuple(PROTOCOLS)),
+    multiple=True,
+    envvar="ZHIN_PROTOCOL",
+    show_envvar=True,
+    help="Another protocol to serve beside the API: AG-UI at /ag-ui, the AI SDK's useChat at /ai-sdk.",
+)
+@click.option(
     "--no-console",
     is_flag=True,
     envvar="ZHIN_NO_CONSOLE",
@@ -151,6 +160,7 @@ def serve(
     authenticator: str | None,
     allowed_host: tuple[str, ...],
     allowed_origin: tuple[str, ...],
+    protocol: tuple[str, ...],
     no_console: bool,
     log_level: str,
     log_format: LogFormat,
@@ -181,6 +191,7 @@ def serve(
         any_host=is_public and not allowed_host,
         config=from_environment(os.environ, **settings),
         pages=None if no_console else {PATH: Console()},
+        dialects=dialects(protocol),
     )
 
     if take_over:
