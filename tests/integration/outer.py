@@ -16,6 +16,7 @@ import httpx
 
 from tests.e2e.process import environment
 
+ROOT: Final = Path(__file__).parents[2]
 PREFIX: Final = "/a/b"
 DEADLINE_S: Final = 30
 COMMON: Final = '''
@@ -141,11 +142,11 @@ def write_app(folder: Path, source: str, data_dir: Path) -> None:
 class App:
     """An app under uvicorn, as a process; `client` speaks to the host in it as ada, who has logged in."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, app: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "uvicorn", "outer:app", "--port", "0"],
+            [sys.executable, "-m", "uvicorn", app, "--port", "0"],
             cwd=folder,
-            env=environment(),
+            env=environment(PYTHONPATH=str(ROOT)),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -182,8 +183,9 @@ class App:
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[App]:
-    app = App(folder)
+def running(folder: Path, app_name: str = "outer:app") -> Iterator[App]:
+    """The app that is named, the folder being searched first; killed at the end of the block."""
+    app = App(folder, app_name)
     try:
         yield app
     finally:

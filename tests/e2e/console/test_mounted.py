@@ -32,7 +32,7 @@ def test_the_apps_login_is_the_consoles_and_each_session_begins_with_the_agent_t
         page.get_by_role("main").get_by_label("Agent").select_option("echo")
         page.get_by_label("First message").fill("hello echo")
         page.keyboard.press("Enter")
-        expect(page.get_by_text("You said: hello echo")).to_be_visible()
+        expect(page.get_by_role("main").get_by_text("hello echo").last).to_be_visible()
         context.close()
         names = [row["agent"] for row in app.client.get("/sessions").json()["sessions"]]
         assert names == ["echo", "publisher"]
