@@ -77,9 +77,12 @@ async def _say_returned(turn: Turn, returned: object) -> None:
     """
     if isinstance(returned, str):
         await turn.say(returned)
+    elif inspect.iscoroutine(returned):
+        returned.close()  # made with a SyncTurn, which nothing can await
+        raise TypeError(
+            "the agent is a plain function, perhaps around an async one, and returned a coroutine; make it async"
+        )
     elif returned is not None:
-        if inspect.iscoroutine(returned):
-            returned.close()  # it was never meant to be awaited in a thread
         raise TypeError(
             f"the agent returned a {type(returned).__qualname__}; a string is said, and anything else goes through "
             "the turn's methods"

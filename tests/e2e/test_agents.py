@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.process import Host, run, spoken, types
+from tests.e2e.process import COMMAND, DEADLINE_S, Host, environment, run, spoken, types
 
 AGENTS = '''
 import time
@@ -72,6 +73,20 @@ def agents(tmp_path: Path) -> Sequence[str]:
 
 def start(host: Host, agent: str, message: str = "page") -> str:
     return str(host.post("/session", message=message, agent=agent)["sessionId"])
+
+
+def talk(folder: Path, host: Host, agent: str) -> subprocess.CompletedProcess[str]:
+    """A conversation of one message, in which everything is allowed."""
+    return subprocess.run(
+        [COMMAND, "chat", "--agent", agent, "--yes", "--url", host.url],
+        cwd=folder,
+        env=environment(),
+        input="page\n",
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
 
 
 def request_of(host: Host, session_id: str) -> str:
@@ -166,8 +181,10 @@ def test_several_agents_are_told_chosen_and_refused_by_name(
         unknown = run("send", "--agent", "nobody", "page", cwd=tmp_path, ZHIN_URL=host.url)
         assert unknown.returncode == 1
         assert "There is no agent 'nobody' here" in unknown.stderr
-        unknown = run("chat", "--agent", "nobody", "--yes", cwd=tmp_path, ZHIN_URL=host.url)
-        assert unknown.returncode == 1 or "There is no agent" not in unknown.stderr
+        unknown = talk(tmp_path, host, "nobody")
+        assert unknown.returncode == 1
+        assert "There is no agent 'nobody' here" in unknown.stderr
+        assert "/PAGE" in talk(tmp_path, host, "plain").stdout
         host.stop()
 
 

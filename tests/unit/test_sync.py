@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.hosting import Hosting, hosting, one, types
+from tests.hosting import NOBODY, Hosting, hosting, one, types
 from zhin_host import AttemptEnded, SyncTurn, ToolDenied, Turn, current_action, tool
 from zhin_host.storage.memory import MemorySessionPersistence
 
@@ -101,6 +102,10 @@ def plain_words(turn: SyncTurn) -> Iterator[str]:
     yield "two"
 
 
+async def partial_text(last: str, turn: Turn) -> str:
+    return f"one, {last}"
+
+
 def expression(turn: SyncTurn) -> Any:
     return (word for word in ("one, ", "two"))
 
@@ -131,6 +136,7 @@ class Bound:
         Called(),
         Bound().agent,
         lambda turn: "one, two",
+        functools.partial(partial_text, "two"),
     ],
 )
 async def test_what_an_agent_yields_or_returns_as_text_is_said_whatever_its_form(agent: Any) -> None:
@@ -152,9 +158,7 @@ def returns_list(turn: SyncTurn) -> list[str]:
     return ["lost"]
 
 
-@pytest.mark.parametrize(
-    ("agent", "kind"), [(returns_dict, "dict"), (returns_coroutine, "coroutine"), (returns_list, "list")]
-)
+@pytest.mark.parametrize(("agent", "kind"), [(returns_dict, "dict"), (returns_list, "list")])
 async def test_what_an_agent_returns_beside_text_fails_its_turn_instead_of_being_lost(
     agent: Any, kind: str
 ) -> None:
@@ -162,6 +166,32 @@ async def test_what_an_agent_returns_beside_text_fails_its_turn_instead_of_being
         failed = one(await until_rest(host), "turn.failed")
     assert failed["code"] == "AGENT_FAILED"
     assert f"the agent returned a {kind}; a string is said" in failed["message"]
+
+
+async def test_an_async_agent_inside_a_plain_wrapper_fails_its_turn_with_what_to_do() -> None:
+    async with hosting(returns_coroutine) as host:
+        failed = one(await until_rest(host), "turn.failed")
+    assert failed["message"].endswith("returned a coroutine; make it async")
+
+
+async def test_an_agent_for_which_the_system_has_no_thread_fails_its_turn_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith("agent in turn"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async with hosting(plain_text) as host:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            events = await until_rest(host)
+        assert one(events, "turn.failed")["code"] == "AGENT_FAILED"
+        session_id = events[0].data["sessionId"]
+        await host.store.resume(NOBODY, session_id, None)
+        assert one(await host.idle(session_id), "message.completed")["message"] == "one, two"
 
 
 async def test_an_agent_that_returns_nothing_or_no_words_says_nothing_more() -> None:
