@@ -8,7 +8,8 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent import futures
 from contextlib import closing
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 from zhin_host.actions import Retry
 from zhin_host.errors import AttemptEnded
@@ -16,6 +17,7 @@ from zhin_host.tools import Tool
 from zhin_host.turn import Turn
 from zhin_host.workers import in_thread
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -53,79 +55,78 @@ class SyncTurn:
         return self._turn.state
 
     def say(self, text: str) -> None:
-        self._wait_for(self._turn.say(text))
+        self._wait_for(self._turn.say, text)
 
     def think(self, text: str) -> None:
-        self._wait_for(self._turn.think(text))
+        self._wait_for(self._turn.think, text)
 
     def finish(self, reason: str = "stop", usage: Mapping[str, Any] | None = None) -> None:
-        self._wait_for(self._turn.finish(reason, usage))
+        self._wait_for(self._turn.finish, reason, usage)
 
     def end_session(self) -> None:
-        self._wait_for(self._turn.end_session())
+        self._wait_for(self._turn.end_session)
 
     def emit(self, kind: str, data: Mapping[str, Any]) -> None:
-        self._wait_for(self._turn.emit(kind, data))
+        self._wait_for(self._turn.emit, kind, data)
 
     def checkpoint(self, state: Any) -> None:
-        self._wait_for(self._turn.checkpoint(state))
+        self._wait_for(self._turn.checkpoint, state)
 
     def history(self) -> list[dict[str, str]]:
-        return self._wait_for(self._turn.history())
+        return self._wait_for(self._turn.history)
 
     def run(
         self, name: str, fn: Callable[..., Any], /, *args: Any, retry: Retry | None = None, **kwargs: Any
     ) -> Any:
-        return self._wait_for(self._turn.run(name, fn, *args, retry=retry, **kwargs))
+        return self._wait_for(self._turn.run, name, fn, *args, retry=retry, **kwargs)
 
     def call_tool(self, tool: Tool, /, **args: Any) -> Any:
-        return self._wait_for(self._turn.call_tool(tool, **args))
+        return self._wait_for(self._turn.call_tool, tool, **args)
 
     def approve(self, prompt: str, **detail: Any) -> bool:
-        return self._wait_for(self._turn.approve(prompt, **detail))
+        return self._wait_for(self._turn.approve, prompt, **detail)
 
     def ask(self, prompt: str, options: list[Any] | None = None) -> Any:
-        return self._wait_for(self._turn.ask(prompt, options))
+        return self._wait_for(self._turn.ask, prompt, options)
 
     def authorize(self, connection: str, auth_url: str | None = None, scope: str | None = None) -> bool:
-        return self._wait_for(self._turn.authorize(connection, auth_url, scope))
+        return self._wait_for(self._turn.authorize, connection, auth_url, scope)
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _wait_for(self, call: Coroutine[Any, Any, T]) -> T:
-        """What the call gives, made in the loop, in this thread's context.
+    def _wait_for(self, method: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What the turn's method gives, called in the loop, in this thread's context.
 
         Raises:
             AttemptEnded: The attempt is over, or the loop is gone with the host.
             RuntimeError: This is the loop's own thread.
         """
         if threading.get_ident() == self._loop_thread:
-            call.close()
             raise RuntimeError(
                 "this turn belongs to a plain function's thread; a function that runs in the event loop cannot use it"
             )
-        tracked = self._tracked(call)
+        done: futures.Future[T] = futures.Future()
         try:
-            future = asyncio.run_coroutine_threadsafe(tracked, self._loop)
+            self._loop.call_soon_threadsafe(self._begin, done, partial(method, *args, **kwargs))
         except RuntimeError:  # the loop is closed
-            tracked.close()
-            call.close()
             raise AttemptEnded("the host has stopped") from None
-        try:
-            return future.result()
-        except futures.CancelledError:
-            if self._turn.attempt_of.is_over:  # an AttemptEnded comes as this: to a task it is a cancellation
-                raise AttemptEnded("this attempt of the turn is over") from None
-            raise
+        return done.result()
 
-    async def _tracked(self, call: Coroutine[Any, Any, T]) -> T:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - it was just made for this
+    def _begin(self, done: futures.Future[T], call: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        task = self._loop.create_task(call(), name=f"call of turn {self.turn_id}")
         self._calls.add(task)
-        try:
-            return await call
-        finally:
-            self._calls.discard(task)
+        task.add_done_callback(partial(self._end, done))
+
+    def _end(self, done: futures.Future[T], task: asyncio.Task[T]) -> None:
+        self._calls.discard(task)
+        if task.cancelled():  # an AttemptEnded comes as this: to a task it is a cancellation
+            is_over = self._turn.attempt_of.is_over
+            ended = AttemptEnded("this attempt of the turn is over")
+            done.set_exception(ended if is_over else asyncio.CancelledError())
+        elif (error := task.exception()) is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(task.result())
 
     def cancel_calls(self) -> None:
         """End what the thread waits for, in the loop."""
