@@ -10,7 +10,7 @@ from types import BuiltinFunctionType
 from typing import Any, Protocol, cast
 
 from zhin_host.errors import StartupError
-from zhin_host.steps import Stepped, SteppedAgent
+from zhin_host.steps import Stepped, SteppedAgent, close
 from zhin_host.sync import run_in_thread
 from zhin_host.tools import Tool, tools_digest
 from zhin_host.turn import Turn
@@ -36,11 +36,14 @@ class Agent(Protocol):
     async def run(self, turn: Turn) -> None:
         """One turn, from its top. May be cancelled at any await; whatever it raises ends the turn as failed."""
 
+    async def aclose(self) -> None:
+        """Let go of what it holds beside its turns, such as connections: the host stops. It may be used again."""
+
 
 class HostedAgent:
     """A function or a generator of strings, async or plain, with what it says of itself.
 
-    What it yields is said, and so is a string that it returns. Its `version`, `resumable` and `tools` are read off
+    What it yields is said, and so is a string that it returns. Its `version`, `resumable`, `tools` and `aclose` are
     attributes of those names, if it has them.
     """
 
@@ -67,6 +70,9 @@ class HostedAgent:
             async for text in texts:
                 await turn.say(text)
         return None
+
+    async def aclose(self) -> None:
+        await close(self._function)
 
 
 async def _say_returned(turn: Turn, returned: object) -> None:

@@ -19,7 +19,7 @@ from tests.builders import LogBuilder, session_id_of
 from tests.hosting import hosting
 from tests.integration.live import Script
 from zhin_host import cli
-from zhin_host.cli import checks, loading
+from zhin_host.cli import checks
 from zhin_host.clock import SystemClock, new_session_id
 from zhin_host.errors import StartupError
 from zhin_host.http.auth import BearerTokens
@@ -253,7 +253,7 @@ def test_each_of_several_agents_has_its_line_and_none_at_all_is_a_fault(
         resumable = False
 
     loaded: dict[str, object] = {"first": Script(), "second": Fleeting()}
-    monkeypatch.setattr(loading, "load", lambda *_: loaded)
+    monkeypatch.setattr(checks, "load", lambda *_: loaded)
     assert [(one.state, one.message.split(";")[0]) for one in checks.agents(["my:agents"])] == [
         ("ok", "my:agents has agent 'first'"),
         ("warning", "my:agents has agent 'second', not resumable"),

@@ -16,7 +16,7 @@ from typing import Final, Literal
 from zhin_host import __version__
 from zhin_host.agent import Agent
 from zhin_host.cli.amounts import size_text
-from zhin_host.cli.loading import add_agents
+from zhin_host.cli.loading import add_agents, load, named_place
 from zhin_host.errors import StartupError
 from zhin_host.events import LOG_VERSION
 from zhin_host.http.auth import parse_tokens, read_token_file
@@ -78,7 +78,8 @@ def agents(references: Iterable[str]) -> Iterator[Finding]:
     found: dict[str, Agent] = {}
     for reference in references:
         try:
-            names = add_agents(found, reference)
+            name, place = named_place(reference)
+            names = add_agents(found, name, load(place, "agent"))
         except StartupError as error:
             yield Finding("agent", "fault", str(error))
             continue

@@ -6,45 +6,72 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
+from typing import Any, Final
 
 from zhin_host.agent import Agent, hosted_agents
+from zhin_host.cli.options import prepare_each
 from zhin_host.errors import StartupError
 
+EXTRAS: Final[Mapping[str, str]] = {
+    "ag_ui": "ag-ui",
+    "agents": "openai-agents",
+    "langchain_core": "langgraph",
+    "langgraph": "langgraph",
+    "mcp": "mcp",
+    "openai": "chat",
+    "pydantic_ai": "pydantic-ai",
+}
+"""Package that an adapter imports -> the extra that brings it."""
 
-def load_agents(references: Iterable[str]) -> dict[str, Agent]:
+
+def load_agents(references: Sequence[str], given: Mapping[str, Any]) -> dict[str, Agent]:
     """The agents that each `--agent` names, in their order; the first is the default.
 
+    Args:
+        references: `[name=]module:attribute`.
+        given: The options of agents, for those of them that take them.
+
     Raises:
-        StartupError: As `add_agents`.
+        StartupError: As `load`, `prepare_each` and `add_agents`.
     """
+    named = [named_place(reference) for reference in references]
+    made = prepare_each([(load(place, "agent"), place) for _, place in named], given)
     agents: dict[str, Agent] = {}
-    for reference in references:
-        add_agents(agents, reference)
+    for (name, _), agent in zip(named, made, strict=True):
+        add_agents(agents, name, agent)
     return agents
 
 
-def add_agents(agents: dict[str, Agent], reference: str) -> list[str]:
-    """Put what `[name=]module:attribute` names to the agents: one under that name, or without it all under theirs.
+def named_place(reference: str) -> tuple[str | None, str]:
+    """Name, if it has one, and module:attribute of `[name=]module:attribute`.
+
+    Raises:
+        StartupError: There is nothing before the =.
+    """
+    name, is_named, place = reference.rpartition("=")
+    if is_named and not name:
+        raise StartupError(
+            f"--agent {reference!r:.200} has no name before the =; write one, or leave the = out."
+        )
+    return name or None, place
+
+
+def add_agents(agents: dict[str, Agent], name: str | None, loaded: object) -> list[str]:
+    """Put what was loaded to the agents: one under the name, or without it all of them under theirs.
 
     Returns:
         Their names.
 
     Raises:
-        StartupError: As `load`; it is no agent, is several and is given one name, or its name is taken.
+        StartupError: It is no agent, is several and is given one name, or its name is taken.
     """
-    name, is_named, place = reference.rpartition("=")
-    loaded = load(place, "agent")
-    if is_named and not name:
+    if name is not None and isinstance(loaded, Mapping):
         raise StartupError(
-            f"--agent {reference!r:.200} has no name before the =; write one, or leave the = out."
+            f"--agent {name!r:.80}=… gives one name to several agents, which have their own; leave it out."
         )
-    if is_named and isinstance(loaded, Mapping):
-        raise StartupError(
-            f"--agent {reference!r:.200} gives one name to several agents, which have their own; leave it out."
-        )
-    found = hosted_agents({name: loaded} if is_named else loaded)
+    found = hosted_agents(loaded if name is None else {name: loaded})
     for taken in found.keys() & agents.keys():
         raise StartupError(
             f"Two agents are named {taken!r:.80}; name one of them otherwise: --agent NAME=MODULE:ATTRIBUTE."
@@ -101,4 +128,8 @@ def _failed(subject: str, error: BaseException) -> StartupError:
     at = f" ({places[-1].filename}, line {places[-1].lineno})" if len(places) > 1 else ""
     if isinstance(error, SyntaxError) and error.filename:
         at = f" ({error.filename}, line {error.lineno})"
-    return StartupError(f"{subject} cannot be imported: {type(error).__name__}: {error!s:.500}{at}.")
+    extra = (
+        EXTRAS.get((error.name or "").partition(".")[0]) if isinstance(error, ModuleNotFoundError) else None
+    )
+    remedy = "" if extra is None else f" Run pip install 'zhin-host[{extra}]'."
+    return StartupError(f"{subject} cannot be imported: {type(error).__name__}: {error!s:.500}{at}.{remedy}")
