@@ -335,7 +335,7 @@ def create_agent_session_host(
     """A host for an agent, or for several: `{"name": agent, …}`, the first being the default.
 
     Args:
-        agent: An async function or async generator of one argument, the Turn; or several by name.
+        agent: A function or generator of one argument, async (the Turn) or plain (the SyncTurn); or several by name.
         data_dir: The folder of plain files; None keeps everything in memory.
         tools: The agent's tools, for those who look at GET /info.
         authenticator: Says who calls (docs/access.md), or an async function of the request as an app around the host
