@@ -7,7 +7,7 @@ from typing import Any
 
 from ag_ui.core import ResumeEntry
 
-from zhin_host.errors import BadRequest
+from zhin_host.errors import BadRequest, NotFound
 from zhin_host.ports import Principal
 from zhin_host.protocols.ag_ui.request import answer_of, success_of
 from zhin_host.store import HttpAgentSessionStore
@@ -52,12 +52,18 @@ class Resumption:
         for entry in closed:
             if entry.status == "resolved":
                 await self._give_again(entry)
-        is_given_up = False
+        answered, is_given_up = set(), False
         for at, entry in opened:
-            is_given_up |= await self._give(f"resume.{at}", entry)
+            try:
+                is_given_up |= await self._give(f"resume.{at}", entry)
+            except NotFound:  # it closed meanwhile
+                if entry.status == "resolved":
+                    raise
+            else:
+                answered.add(entry.interrupt_id)
         if is_given_up:
             await self._store.cancel(self._who, self._session_id, None)
-        return {entry.interrupt_id for _, entry in opened}
+        return answered
 
     def _check(self, entries: Sequence[ResumeEntry]) -> None:
         for at, entry in enumerate(entries):

@@ -11,8 +11,7 @@ from pydantic import ValidationError
 from zhin_host.errors import BadRequest
 from zhin_host.http.schema import Body
 from zhin_host.intake import Message as Said
-
-__all__ = ["answer_of", "message_of", "request_of", "success_of"]
+from zhin_host.protocols.ag_ui.transcript import held_text_of, is_told
 
 
 def request_of(body: Body) -> RunAgentInput:
@@ -32,29 +31,35 @@ def request_of(body: Body) -> RunAgentInput:
     return request
 
 
-def message_of(messages: Sequence[Message]) -> Said:
-    """What the person says now: the last message, which must be theirs. Parts that are no text are left out.
+def asked_of(messages: Sequence[Message]) -> UserMessage | None:
+    """The message that the request is about: the person's last one. None when it is known to be in the log.
+
+    What the host has told of its turn may stand behind it: a run that was cut off is asked for again.
 
     Raises:
-        BadRequest: The last message is somebody else's, or says nothing.
+        BadRequest: A person says nothing in it, or something stands behind it that the host has not told.
     """
-    last = messages[-1] if messages else None
-    if not isinstance(last, UserMessage):
+    at = next((at for at in reversed(range(len(messages))) if messages[at].role == "user"), None)
+    last = None if at is None else messages[at]
+    if at is None or not isinstance(last, UserMessage) or not all(map(is_told, messages[at + 1 :])):
         raise BadRequest(
             "The last of messages is not a user's: there is nothing to answer. Tools run on the host, so a tool's "
             "result is not taken; an open interrupt is answered in resume."
         )
-    said: Said = (
-        last.content
-        if isinstance(last.content, str)
-        else [{"type": "text", "text": part.text} for part in last.content if isinstance(part, TextPart)]
-    )
-    texts = [said] if isinstance(said, str) else [part["text"] for part in said]
-    if not any(text.strip() for text in texts):
+    if is_told(last):
+        return None
+    if not held_text_of(last).strip():
         raise BadRequest(
             "The last message has no text; say something. Images, audio and files are not taken."
         )
-    return said
+    return last
+
+
+def said_of(message: UserMessage) -> Said:
+    """What the message says, as an agent gets it. Parts that are no text are left out."""
+    if isinstance(message.content, str):
+        return message.content
+    return [{"type": "text", "text": part.text} for part in message.content if isinstance(part, TextPart)]
 
 
 def answer_of(place: str, entry: ResumeEntry) -> tuple[bool, str | None]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from ag_ui.core import RunAgentInput
+from ag_ui.core import RunAgentInput, UserMessage
 from starlette.types import ASGIApp
 
 from zhin_host.errors import SessionNotFound
@@ -15,11 +15,10 @@ from zhin_host.http.door import Call, Door, Endpoint, Handler
 from zhin_host.http.reply import SESSION_ID, ok
 from zhin_host.http.schema import required_text_of
 from zhin_host.http.streaming import StreamReply
-from zhin_host.intake import Message as Said
 from zhin_host.ports import Principal, Right
 from zhin_host.protocols.ag_ui.answers import Resumption
 from zhin_host.protocols.ag_ui.framing import RunFraming
-from zhin_host.protocols.ag_ui.request import message_of, request_of
+from zhin_host.protocols.ag_ui.request import asked_of, request_of, said_of
 from zhin_host.protocols.ag_ui.transcript import Transcript
 from zhin_host.protocols.ag_ui.translation import Translation
 from zhin_host.protocols.threads import Threads
@@ -52,8 +51,7 @@ class _Runs:
     async def run(self, call: Call) -> ASGIApp:
         """POST /ag-ui/{agent}: answers in `resume` bring the open turn on; else the last message begins one."""
         request = request_of(await self._door.conversation(call))
-        if not request.resume:
-            said = message_of(request.messages)
+        asked = None if request.resume else asked_of(request.messages)
         who = await self._door.who(call)
         who.check("read")
         if request.resume:
@@ -61,9 +59,11 @@ class _Runs:
             reply = await self._resumed(call, who, request)
             if reply is not None:
                 return reply
-            said = message_of(request.messages)
+            asked = asked_of(request.messages)
+        if asked is None:
+            return await self._whole(who, request, await self._session(call, who, "read", request.thread_id))
         who.check("write")
-        return await self._sent(call, who, request, said)
+        return await self._sent(call, who, request, asked)
 
     async def connect(self, call: Call) -> ASGIApp:
         """POST /ag-ui/{agent}/connect: the whole conversation as snapshots, then what the open run still brings."""
@@ -82,13 +82,13 @@ class _Runs:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    async def _sent(self, call: Call, who: Principal, request: RunAgentInput, said: Said) -> ASGIApp:
+    async def _sent(self, call: Call, who: Principal, request: RunAgentInput, asked: UserMessage) -> ASGIApp:
         """A message of the thread; one that was received before begins no second turn, whatever run it comes with."""
-        agent, message_id = call.scope["path_params"]["agent"], request.messages[-1].id
+        agent, said = call.scope["path_params"]["agent"], said_of(asked)
         session_id = await self._threads.find(who, "write", agent, request.thread_id)
         cursor = 0 if session_id is None else (await self._store.view(who, session_id))["cursor"]
         what = digest(json_bytes(said))
-        accepted = await self._threads.send(who, agent, request.thread_id, message_id, said, what)
+        accepted = await self._threads.send(who, agent, request.thread_id, asked.id, said, what)
         _note(call, accepted.session_id)
         if accepted.start_index < cursor:
             return await self._whole(who, request, accepted.session_id)
@@ -105,7 +105,7 @@ class _Runs:
             return await self._turn(
                 who, request, session_id, start_index, restate_at=restate_at, answered=answered
             )
-        if request.messages and request.messages[-1].role == "user":
+        if any(row.role == "user" for row in request.messages):
             return None
         return await self._whole(who, request, session_id)
 

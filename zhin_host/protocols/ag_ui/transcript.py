@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -18,10 +19,13 @@ from ag_ui.core import (
     UserMessage,
 )
 
+from zhin_host.clock import ULID_PATTERN
 from zhin_host.intake import Message as Said
 
 SNAPSHOT_BYTES_MAX: Final = 8 << 20
 """A snapshot is one event, and the JavaScript client gives up at an event of 10 MiB."""
+
+_TOLD = re.compile(f"turn_{ULID_PATTERN}-")
 
 
 @dataclass(slots=True)
@@ -120,7 +124,7 @@ class Transcript:
             match row:
                 case Text():
                     row.pieces = [piece for piece in row.pieces if piece[0] < index]
-                    if not row.pieces:
+                    if not row.pieces and row.role == "assistant":
                         continue
                 case Call() if row.index >= index:
                     del self._calls[row.call.id]
@@ -133,11 +137,16 @@ class Transcript:
     def messages(self) -> list[Message]:
         """All of them, oldest first; the oldest are left out where a snapshot would be too large."""
         self._pair()
+        rows = [row for row in self._rows if not (isinstance(row, Text) and not row.pieces)]
+        if not any(isinstance(row, Text) and row.role == "reasoning" for row in rows):
+            rows = (
+                self._rows
+            )  # a client keeps its reasoning where a snapshot has none: the empty ones replace it
         messages: list[Message] = []
         if self._keeps:
             made = tuple(f"{turn_id}-" for turn_id in self._turn_ids)
             messages += [row for row in self._held if row.role == "user" or not row.id.startswith(made)]
-        for row in self._rows:
+        for row in rows:
             match row:
                 case Call():
                     messages.append(AssistantMessage(id=row.id, tool_calls=[row.call]))
@@ -171,6 +180,11 @@ class Transcript:
 def call_of(call_id: str, name: str, arguments: Any) -> ToolCall:
     """A call as a message holds it; its arguments as JSON."""
     return ToolCall(id=call_id, function=FunctionCall(name=name, arguments=orjson.dumps(arguments).decode()))
+
+
+def is_told(message: Message) -> bool:
+    """Whether its id is one that the host gave it: it comes from the log."""
+    return _TOLD.match(message.id) is not None
 
 
 def text_of(said: Said) -> str:
