@@ -61,7 +61,8 @@ class Retry:
     """When a failing action is tried again, within one attempt of the turn and over restarts.
 
     A try that has said something before it failed is not tried again in its place: the turn is driven again from its
-    record, so that what was said is marked as not counting. (An agent that is not resumable says it twice.)
+    record, so that what was said is marked as not counting. (An agent that is not resumable says it twice.) An error
+    that has a number `retry_after_s` asks for a pause of at least that, which `delay_max_s` bounds too.
 
     Attributes:
         attempts: How often it is tried in all, the first time counted.
@@ -77,9 +78,10 @@ class Retry:
     delay_max_s: float = 60.0
     on: tuple[type[BaseException], ...] = (Exception,)
 
-    def delay_after(self, failures: int) -> float:
-        """Seconds to wait after so many failures."""
-        return min(self.delay_max_s, self.delay_s * self.factor ** (failures - 1))
+    def delay_after(self, failures: int, error: BaseException | None = None) -> float:
+        """Seconds to wait after so many failures, the last of them this one."""
+        asked_s = getattr(error, "retry_after_s", None) or 0.0
+        return min(self.delay_max_s, max(asked_s, self.delay_s * self.factor ** (failures - 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +207,7 @@ class Actions:
                 if failures >= retry.attempts or not isinstance(error, retry.on):
                     raise
                 attempt.check()
-                pause_s = retry.delay_after(failures)
+                pause_s = retry.delay_after(failures, error)
                 told = {"attempt": failures, "error": error_form("ACTION_FAILED", error, attempt.redactor)}
                 data = {
                     "callId": work.call_id,
