@@ -14,6 +14,7 @@ const [url, threadId] = process.argv.slice(2);
 const token = process.env.ZHIN_TOKEN;
 const agent = new ZhinAgent({ url, threadId, headers: token ? { authorization: `Bearer ${token}` } : {} });
 const print = (text) => process.stdout.write(text);
+console.error = () => {}; // the client prints there what it throws
 process.on("unhandledRejection", () => {}); // the client leaves one behind where a connection breaks
 
 agent.subscribe({
