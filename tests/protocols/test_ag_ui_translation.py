@@ -7,13 +7,12 @@ from typing import Any
 
 import orjson
 import pytest
-from ag_ui.core import AssistantMessage, Message, UserMessage
 
 from tests.hosting import hosting, stored
 from tests.protocols import apps
 from tests.protocols.reducer import Page, events_in
 from zhin_host.protocols.ag_ui.framing import RunFraming
-from zhin_host.protocols.ag_ui.transcript import SNAPSHOT_BYTES_MAX, Text, Transcript, text_of
+from zhin_host.protocols.ag_ui.transcript import SNAPSHOT_BYTES_MAX, Row, Text, Transcript, text_of
 from zhin_host.protocols.ag_ui.translation import STATE_BYTES_MAX, Translation, interrupt_of
 
 TURN = "turn_01m8n96wwpnh2tgtr4y5293q1a"
@@ -40,7 +39,7 @@ class Reader:
         settled: How often a silence was asked for.
     """
 
-    def __init__(self, *held: Message, restate_at: int = -1, answered: tuple[str, ...] = ()) -> None:
+    def __init__(self, *held: Row, restate_at: int = -1, answered: tuple[str, ...] = ()) -> None:
         self.settled = 0
         self.framing = RunFraming(
             Translation("thread", "run", Transcript(held, keeps=True)),
@@ -295,11 +294,10 @@ def test_every_kind_of_request_says_how_it_is_answered(
     data: dict[str, Any], reason: str, schema: str
 ) -> None:
     interrupt = interrupt_of({"requestId": "req_1", "callId": "call_1", **data})
-    assert interrupt.reason == reason
-    assert interrupt.message
-    assert interrupt.response_schema is not None
-    assert interrupt.response_schema["required"] == [schema]
-    assert (interrupt.tool_call_id is not None) == ("toolName" in data)
+    assert interrupt["reason"] == reason
+    assert interrupt["message"]
+    assert interrupt["responseSchema"]["required"] == [schema]
+    assert ("toolCallId" in interrupt) == ("toolName" in data)
 
 
 @pytest.mark.parametrize(
@@ -308,7 +306,7 @@ def test_every_kind_of_request_says_how_it_is_answered(
 def test_a_question_names_its_options(options: Any, schema: dict[str, Any]) -> None:
     more = {} if options is None else {"options": options}
     data = {"requestId": "req_1", "callId": "call_1", "kind": "question", "prompt": "?", **more}
-    assert interrupt_of(data).response_schema == schema
+    assert interrupt_of(data)["responseSchema"] == schema
 
 
 def test_a_deadline_is_told_as_iso_8601() -> None:
@@ -319,14 +317,14 @@ def test_a_deadline_is_told_as_iso_8601() -> None:
         "prompt": "?",
         "expiresAt": 1_764_428_400_123,
     }
-    assert interrupt_of(data).expires_at == "2025-11-29T15:00:00.123000+00:00"
+    assert interrupt_of(data)["expiresAt"] == "2025-11-29T15:00:00.123000+00:00"
 
 
 # -- what does not count -------------------------------------------------------------------------------------------
 
 
 def test_what_does_not_count_is_taken_back_from_the_text_and_from_the_calls() -> None:
-    reader = Reader(UserMessage(id="u", content="hi"))
+    reader = Reader({"id": "u", "role": "user", "content": "hi"})
     told = reader.read(
         *ASKED,
         ("message.appended", {"messageDelta": "kept"}),
@@ -354,28 +352,31 @@ def test_reasoning_that_does_not_count_is_emptied_where_a_client_would_keep_it()
 
 
 def test_a_persons_messages_keep_the_ids_of_the_clients_copies_the_newest_first() -> None:
-    held = [UserMessage(id=str(at), content=text) for at, text in enumerate(["yes", "no", "yes", "unsent"])]
+    held = [
+        {"id": str(at), "role": "user", "content": text}
+        for at, text in enumerate(["yes", "no", "yes", "unsent"])
+    ]
     transcript = Transcript(held, keeps=False)
     for turn, text in enumerate(["other", "no", "yes"]):
         transcript.ask(f"t{turn}", text)
-    assert [row.id for row in transcript.messages()] == ["t0-message", "1", "2"]
+    assert [row["id"] for row in transcript.messages()] == ["t0-message", "1", "2"]
 
 
 def test_a_message_of_parts_is_known_by_its_text() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    transcript = Transcript([UserMessage(id="u", content="ab")], keeps=False)
+    transcript = Transcript([{"id": "u", "role": "user", "content": "ab"}], keeps=False)
     transcript.ask("t", parts)
     [row] = transcript.messages()
-    assert row.id == "u"
+    assert row["id"] == "u"
     assert text_of(parts) == "ab"
 
 
 def test_a_run_that_is_answered_keeps_what_the_client_holds_and_sets_right_what_the_turn_said() -> None:
     held = (
-        UserMessage(id="u", content="hi"),
-        AssistantMessage(id="own", content="a greeting of the page"),
-        AssistantMessage(id=f"{TURN}-3", content="half"),
-        AssistantMessage(id=f"{TURN}-99", content="does not count"),
+        {"id": "u", "role": "user", "content": "hi"},
+        {"id": "own", "role": "assistant", "content": "a greeting of the page"},
+        {"id": f"{TURN}-3", "role": "assistant", "content": "half"},
+        {"id": f"{TURN}-99", "role": "assistant", "content": "does not count"},
     )
     reader = Reader(*held, restate_at=4)
     said = [("message.appended", {"messageDelta": text}) for text in ("half", " and half")]
@@ -392,7 +393,7 @@ def test_the_oldest_messages_are_left_out_of_a_snapshot_that_would_be_too_large_
     transcript = Transcript([], keeps=False)
     for at in range(9):
         transcript.begin(Text(str(at), "assistant", [(at, "x" * (SNAPSHOT_BYTES_MAX // 8))]))
-    assert [row.id for row in transcript.messages()] == ["2", "3", "4", "5", "6", "7", "8"]
+    assert [row["id"] for row in transcript.messages()] == ["2", "3", "4", "5", "6", "7", "8"]
 
 
 # -- real logs: whoever comes back, wherever -----------------------------------------------------------------------
@@ -412,7 +413,7 @@ async def _log_of(message: str, *answers: Any) -> list[bytes]:
         return stored(hosted.persistence, session_id).splitlines(keepends=True)
 
 
-def _told(log: list[bytes], *held: Message, keeps: bool, restate_at: int = -1) -> bytes:
+def _told(log: list[bytes], *held: Row, keeps: bool, restate_at: int = -1) -> bytes:
     """What one stream tells of these lines."""
     translation = Translation("thread", None, Transcript(held, keeps=keeps))
     framing = RunFraming(translation, settle=int, restate_at=restate_at)
@@ -442,7 +443,7 @@ async def test_a_reader_who_leaves_and_comes_back_at_any_line_has_what_one_who_n
         message += f" {tmp_path / 'gate'}"
     log = await _log_of(message, *answers)
     asked = {"id": "u", "role": "user", "content": message}
-    held = UserMessage(id="u", content=message)
+    held = {"id": "u", "role": "user", "content": message}
     whole = Page(asked).take(events_in(_told(log, held, keeps=True)))
     assert whole.ending is not None
     assert len(whole.messages) > 1 or message == "state"

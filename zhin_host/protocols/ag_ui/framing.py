@@ -6,13 +6,10 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 import orjson
-from ag_ui.core import BaseEvent
-from ag_ui.encoder import EventEncoder
 
-from zhin_host.protocols.ag_ui.translation import Translation
+from zhin_host.protocols.ag_ui.translation import Event, Translation
 
 _HEARTBEAT: Final = b": heartbeat\n\n"
-_ENCODER: Final = EventEncoder()
 
 
 class RunFraming:
@@ -67,7 +64,7 @@ class RunFraming:
     def last(self) -> bytes:
         return b""  # a stream that is cut off is no end of the run: a client reads on with connect
 
-    def _event(self, index: int, kind: str, data: dict[str, Any]) -> Iterable[BaseEvent]:
+    def _event(self, index: int, kind: str, data: dict[str, Any]) -> Iterable[Event]:
         told = list(self._translation.event(index, kind, data))
         if not self._is_told:
             if index < self._restate_at:
@@ -77,7 +74,7 @@ class RunFraming:
         self.is_over = self._translation.ending is not None
         return told
 
-    def _restated(self) -> Iterable[BaseEvent]:
+    def _restated(self) -> Iterable[Event]:
         translation = self._translation
         yield from translation.restated()
         if translation.ending is not None:
@@ -95,6 +92,6 @@ class RunFraming:
         return b"".join(_encoded(event, None) for event in self._translation.interrupted())
 
 
-def _encoded(event: BaseEvent, at_ms: int | None) -> bytes:
-    event.timestamp = at_ms
-    return _ENCODER.encode(event).encode()
+def _encoded(event: Event, at_ms: int | None) -> bytes:
+    """One server-sent event; each says when its line was written."""
+    return b"data: %b\n\n" % orjson.dumps(event if at_ms is None else {**event, "timestamp": at_ms})

@@ -3,35 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ag_ui.core import Message, ResumeEntry, RunAgentInput, TextPart, UserMessage
+from ag_ui.core import ResumeEntry, RunAgentInput
 from pydantic import ValidationError
 
 from zhin_host.errors import BadRequest
 from zhin_host.http.schema import Body
 from zhin_host.intake import Message as Said
-from zhin_host.protocols.ag_ui.transcript import held_text_of, is_told
+from zhin_host.protocols.ag_ui.transcript import Row, held_text_of, is_told
 
 
-def request_of(body: Body) -> RunAgentInput:
-    """The body as the protocol has it; what it has not is ignored.
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is used of a RunAgentInput.
+
+    Attributes:
+        held: The messages that the client holds, as it wrote them.
+        resume: Its answers.
+    """
+
+    thread_id: str
+    run_id: str
+    held: Sequence[Row]
+    resume: Sequence[ResumeEntry]
+
+
+def request_of(body: Body) -> Request:
+    """The body as the protocol has it; what it has not, and what is not used, is ignored.
+
+    Of the messages only the last ones are held against the protocol: a client may hold very many.
 
     Raises:
         BadRequest: It is none; the first fault is named.
     """
+    held = body.get("messages")
+    if not isinstance(held, list) or not all(map(_is_message, held)):
+        raise BadRequest("messages is a list of objects with id and role; send a RunAgentInput.")
+    used = {name: body[name] for name in ("threadId", "runId", "resume") if name in body}
     try:
-        request = RunAgentInput.model_validate(body)
+        request = RunAgentInput.model_validate({**used, "messages": held[_asked_at(held) :]})
     except ValidationError as error:
         fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, fault["loc"])) or "the body"
         raise BadRequest(f"{place:.120}: {fault['msg']:.200}; send a RunAgentInput.") from None
     if not request.thread_id or not request.run_id:
         raise BadRequest("threadId and runId name the conversation and the run; neither may be empty.")
-    return request
+    return Request(request.thread_id, request.run_id, held, request.resume or ())
 
 
-def asked_of(messages: Sequence[Message]) -> UserMessage | None:
+def asked_of(held: Sequence[Row]) -> Row | None:
     """The message that the request is about: the person's last one. None when it is known to be in the log.
 
     What the host has told of its turn may stand behind it: a run that was cut off is asked for again.
@@ -39,27 +61,37 @@ def asked_of(messages: Sequence[Message]) -> UserMessage | None:
     Raises:
         BadRequest: A person says nothing in it, or something stands behind it that the host has not told.
     """
-    at = next((at for at in reversed(range(len(messages))) if messages[at].role == "user"), None)
-    last = None if at is None else messages[at]
-    if at is None or not isinstance(last, UserMessage) or not all(map(is_told, messages[at + 1 :])):
+    at = _asked_at(held)
+    if at == len(held) or not all(map(is_told, held[at + 1 :])):
         raise BadRequest(
             "The last of messages is not a user's: there is nothing to answer. Tools run on the host, so a tool's "
             "result is not taken; an open interrupt is answered in resume."
         )
-    if is_told(last):
+    asked = held[at]
+    if is_told(asked):
         return None
-    if not held_text_of(last).strip():
+    if not held_text_of(asked).strip():
         raise BadRequest(
             "The last message has no text; say something. Images, audio and files are not taken."
         )
-    return last
+    return asked
 
 
-def said_of(message: UserMessage) -> Said:
+def said_of(message: Row) -> Said:
     """What the message says, as an agent gets it. Parts that are no text are left out."""
-    if isinstance(message.content, str):
-        return message.content
-    return [{"type": "text", "text": part.text} for part in message.content if isinstance(part, TextPart)]
+    content = message["content"]
+    if isinstance(content, str):
+        return content
+    return [{"type": "text", "text": part["text"]} for part in content if part["type"] == "text"]
+
+
+def _is_message(row: object) -> bool:
+    return isinstance(row, dict) and isinstance(row.get("id"), str) and isinstance(row.get("role"), str)
+
+
+def _asked_at(held: Sequence[Row]) -> int:
+    """Where the person's last message stands; behind all where there is none."""
+    return next((at for at in reversed(range(len(held))) if held[at]["role"] == "user"), len(held))
 
 
 def answer_of(place: str, entry: ResumeEntry) -> tuple[bool, str | None]:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from ag_ui.core import RunAgentInput, UserMessage
 from starlette.types import ASGIApp
 
 from zhin_host.errors import SessionNotFound
@@ -18,8 +17,8 @@ from zhin_host.http.streaming import StreamReply
 from zhin_host.ports import Principal, Right
 from zhin_host.protocols.ag_ui.answers import Resumption
 from zhin_host.protocols.ag_ui.framing import RunFraming
-from zhin_host.protocols.ag_ui.request import asked_of, request_of, said_of
-from zhin_host.protocols.ag_ui.transcript import Transcript
+from zhin_host.protocols.ag_ui.request import Request, asked_of, request_of, said_of
+from zhin_host.protocols.ag_ui.transcript import Row, Transcript
 from zhin_host.protocols.ag_ui.translation import Translation
 from zhin_host.protocols.threads import Threads
 from zhin_host.subscriptions import Subscription
@@ -51,7 +50,7 @@ class _Runs:
     async def run(self, call: Call) -> ASGIApp:
         """POST /ag-ui/{agent}: answers in `resume` bring the open turn on; else the last message begins one."""
         request = request_of(await self._door.conversation(call))
-        asked = None if request.resume else asked_of(request.messages)
+        asked = None if request.resume else asked_of(request.held)
         who = await self._door.who(call)
         who.check("read")
         if request.resume:
@@ -59,7 +58,7 @@ class _Runs:
             reply = await self._resumed(call, who, request)
             if reply is not None:
                 return reply
-            asked = asked_of(request.messages)
+            asked = asked_of(request.held)
         if asked is None:
             return await self._whole(who, request, await self._session(call, who, "read", request.thread_id))
         who.check("write")
@@ -82,30 +81,30 @@ class _Runs:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    async def _sent(self, call: Call, who: Principal, request: RunAgentInput, asked: UserMessage) -> ASGIApp:
+    async def _sent(self, call: Call, who: Principal, request: Request, asked: Row) -> ASGIApp:
         """A message of the thread; one that was received before begins no second turn, whatever run it comes with."""
         agent, said = call.scope["path_params"]["agent"], said_of(asked)
         session_id = await self._threads.find(who, "write", agent, request.thread_id)
         cursor = 0 if session_id is None else (await self._store.view(who, session_id))["cursor"]
         what = digest(json_bytes(said))
-        accepted = await self._threads.send(who, agent, request.thread_id, asked.id, said, what)
+        accepted = await self._threads.send(who, agent, request.thread_id, asked["id"], said, what)
         _note(call, accepted.session_id)
         if accepted.start_index < cursor:
             return await self._whole(who, request, accepted.session_id)
         return await self._turn(who, request, accepted.session_id, accepted.start_index)
 
-    async def _resumed(self, call: Call, who: Principal, request: RunAgentInput) -> ASGIApp | None:
+    async def _resumed(self, call: Call, who: Principal, request: Request) -> ASGIApp | None:
         """Give the answers; None when none of them names an open request and there is a message to go on with."""
         session_id = await self._session(call, who, "approve", request.thread_id)
         view = await self._store.view(who, session_id)
         resumption = Resumption(self._store, who, session_id, view["pendingRequests"])
-        answered = await resumption.give(request.resume or [])
+        answered = await resumption.give(request.resume)
         if answered:
             start_index, restate_at = view["turn"]["startIndex"], view["cursor"] - 1
             return await self._turn(
                 who, request, session_id, start_index, restate_at=restate_at, answered=answered
             )
-        if any(row.role == "user" for row in request.messages):
+        if any(row["role"] == "user" for row in request.held):
             return None
         return await self._whole(who, request, session_id)
 
@@ -116,10 +115,10 @@ class _Runs:
         _note(call, session_id)
         return session_id
 
-    async def _whole(self, who: Principal, request: RunAgentInput, session_id: str) -> StreamReply:
+    async def _whole(self, who: Principal, request: Request, session_id: str) -> StreamReply:
         """From the log's first line: all that is there, restated, and what the open turn still brings."""
         view = await self._store.view(who, session_id)
-        transcript = Transcript(request.messages, keeps=False)
+        transcript = Transcript(request.held, keeps=False)
         subscription = await self._store.subscribe(who, session_id, 0, "never")
         translation = Translation(request.thread_id, None, transcript)
         framing = RunFraming(translation, settle=_settling(subscription), restate_at=view["cursor"] - 1)
@@ -128,7 +127,7 @@ class _Runs:
     async def _turn(
         self,
         who: Principal,
-        request: RunAgentInput,
+        request: Request,
         session_id: str,
         start_index: int,
         *,
@@ -136,7 +135,7 @@ class _Runs:
         answered: Collection[str] = (),
     ) -> StreamReply:
         """From the turn's first line: told, or restated up to where the client was."""
-        transcript = Transcript(request.messages, keeps=True)
+        transcript = Transcript(request.held, keeps=True)
         translation = Translation(request.thread_id, request.run_id, transcript)
         subscription = await self._store.subscribe(who, session_id, start_index, "never")
         settle = _settling(subscription)

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import orjson
-from ag_ui.core import (
-    AssistantMessage,
-    FunctionCall,
-    Message,
-    ReasoningMessage,
-    TextPart,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-)
 
 from zhin_host.clock import ULID_PATTERN
 from zhin_host.intake import Message as Said
+
+Row = Mapping[str, Any]
+"""A message as the protocol writes it."""
 
 SNAPSHOT_BYTES_MAX: Final = 8 << 20
 """A snapshot is one event, and the JavaScript client gives up at an event of 10 MiB."""
@@ -40,11 +33,8 @@ class Text:
     role: Literal["assistant", "reasoning"]
     pieces: list[tuple[int, str]] = field(default_factory=list)
 
-    def message(self) -> Message:
-        content = "".join(piece for _, piece in self.pieces)
-        if self.role == "reasoning":
-            return ReasoningMessage(id=self.id, content=content)
-        return AssistantMessage(id=self.id, content=content)
+    def message(self) -> Row:
+        return {"id": self.id, "role": self.role, "content": "".join(piece for _, piece in self.pieces)}
 
 
 @dataclass(slots=True)
@@ -53,13 +43,21 @@ class Call:
 
     Attributes:
         index: Of the event that asked for it.
+        arguments: As JSON.
         result: The message that tells how it ended.
     """
 
     id: str
     index: int
-    call: ToolCall
-    result: ToolMessage | None = None
+    call_id: str
+    name: str
+    arguments: str
+    result: Row | None = None
+
+    def message(self) -> Row:
+        function = {"name": self.name, "arguments": self.arguments}
+        call = {"id": self.call_id, "type": "function", "function": function}
+        return {"id": self.id, "role": "assistant", "toolCalls": [call]}
 
 
 @dataclass(slots=True)
@@ -70,10 +68,8 @@ class Asked:
     said: Said
     is_held: bool = False
 
-    def message(self) -> Message:
-        if isinstance(self.said, str):
-            return UserMessage(id=self.id, content=self.said)
-        return UserMessage(id=self.id, content=[TextPart(text=part["text"]) for part in self.said])
+    def message(self) -> Row:
+        return {"id": self.id, "role": "user", "content": self.said}
 
 
 class Transcript:
@@ -88,7 +84,7 @@ class Transcript:
             start, and only ids are taken.
     """
 
-    def __init__(self, held: Sequence[Message], *, keeps: bool) -> None:
+    def __init__(self, held: Sequence[Row], *, keeps: bool) -> None:
         self._held = held
         self._keeps = keeps
         self._is_paired = False
@@ -106,9 +102,9 @@ class Transcript:
 
     def call(self, call: Call) -> None:
         self._rows.append(call)
-        self._calls[call.call.id] = call
+        self._calls[call.call_id] = call
 
-    def answer(self, call_id: str, result: ToolMessage) -> bool:
+    def answer(self, call_id: str, result: Row) -> bool:
         """A call ended; False where it had ended before, otherwise: it was tried again."""
         call = self._calls.get(call_id)
         if call is None:
@@ -127,14 +123,14 @@ class Transcript:
                     if not row.pieces and row.role == "assistant":
                         continue
                 case Call() if row.index >= index:
-                    del self._calls[row.call.id]
+                    del self._calls[row.call_id]
                     continue
                 case _:
                     pass
             kept.append(row)
         self._rows = kept
 
-    def messages(self) -> list[Message]:
+    def messages(self) -> list[Row]:
         """All of them, oldest first; the oldest are left out where a snapshot would be too large."""
         self._pair()
         rows = [row for row in self._rows if not (isinstance(row, Text) and not row.pieces)]
@@ -142,14 +138,14 @@ class Transcript:
             rows = (
                 self._rows
             )  # a client keeps its reasoning where a snapshot has none: the empty ones replace it
-        messages: list[Message] = []
+        messages: list[Row] = []
         if self._keeps:
             made = tuple(f"{turn_id}-" for turn_id in self._turn_ids)
-            messages += [row for row in self._held if row.role == "user" or not row.id.startswith(made)]
+            messages += [row for row in self._held if row["role"] == "user" or not row["id"].startswith(made)]
         for row in rows:
             match row:
                 case Call():
-                    messages.append(AssistantMessage(id=row.id, tool_calls=[row.call]))
+                    messages.append(row.message())
                     if row.result is not None:
                         messages.append(row.result)
                 case Asked() if row.is_held and self._keeps:
@@ -165,7 +161,7 @@ class Transcript:
         self._is_paired = True
         places: dict[str, list[int]] = {}
         for at, row in enumerate(self._held):
-            if isinstance(row, UserMessage):
+            if row["role"] == "user":
                 places.setdefault(held_text_of(row), []).append(at)
         end = len(self._held)
         for asked in reversed([row for row in self._rows if isinstance(row, Asked)]):
@@ -174,17 +170,12 @@ class Transcript:
                 free.pop()
             if free:
                 end = free.pop()
-                asked.id, asked.is_held = self._held[end].id, True
+                asked.id, asked.is_held = self._held[end]["id"], True
 
 
-def call_of(call_id: str, name: str, arguments: Any) -> ToolCall:
-    """A call as a message holds it; its arguments as JSON."""
-    return ToolCall(id=call_id, function=FunctionCall(name=name, arguments=orjson.dumps(arguments).decode()))
-
-
-def is_told(message: Message) -> bool:
+def is_told(message: Row) -> bool:
     """Whether its id is one that the host gave it: it comes from the log."""
-    return _TOLD.match(message.id) is not None
+    return _TOLD.match(message["id"]) is not None
 
 
 def text_of(said: Said) -> str:
@@ -192,17 +183,20 @@ def text_of(said: Said) -> str:
     return said if isinstance(said, str) else "".join(part["text"] for part in said)
 
 
-def held_text_of(message: UserMessage) -> str:
-    """The text of a client's message, its text parts joined."""
-    if isinstance(message.content, str):
-        return message.content
-    return "".join(part.text for part in message.content if isinstance(part, TextPart))
+def held_text_of(message: Row) -> str:
+    """The text of a client's message of a person, its text parts joined."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else ()
+    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+    return "".join(text for text in texts if isinstance(text, str))
 
 
-def _newest(messages: list[Message]) -> list[Message]:
+def _newest(messages: list[Row]) -> list[Row]:
     size = 0
     for at in reversed(range(len(messages))):
-        size += len(messages[at].model_dump_json(by_alias=True))
+        size += len(orjson.dumps(messages[at]))
         if size > SNAPSHOT_BYTES_MAX:
             return messages[at + 1 :]
     return messages

@@ -7,36 +7,9 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 import orjson
-from ag_ui.core import (
-    BaseEvent,
-    CustomEvent,
-    Interrupt,
-    MessagesSnapshotEvent,
-    ReasoningEndEvent,
-    ReasoningMessageContentEvent,
-    ReasoningMessageEndEvent,
-    ReasoningMessageStartEvent,
-    ReasoningStartEvent,
-    RunErrorEvent,
-    RunFinishedCancelledOutcome,
-    RunFinishedEvent,
-    RunFinishedInterruptOutcome,
-    RunFinishedSuccessOutcome,
-    RunStartedEvent,
-    StateSnapshotEvent,
-    TextMessageContentEvent,
-    TextMessageEndEvent,
-    TextMessageStartEvent,
-    TokenUsage,
-    ToolCallArgsEvent,
-    ToolCallEndEvent,
-    ToolCallResultEvent,
-    ToolCallStartEvent,
-    ToolMessage,
-)
 
 from zhin_host import events as ev
-from zhin_host.protocols.ag_ui.transcript import Call, Text, Transcript, call_of
+from zhin_host.protocols.ag_ui.transcript import Call, Text, Transcript
 
 PROTOCOL_VERSION: Final = "1.0"
 STATE_BYTES_MAX: Final = 64 * 1024
@@ -62,7 +35,8 @@ _AUTHORIZED: Final = {
     "required": ["success"],
 }
 
-Ending = RunFinishedEvent | RunErrorEvent
+Event = dict[str, Any]
+"""An event as the protocol writes it. The library's models would cost twenty times as much for each delta."""
 
 
 class Translation:
@@ -82,8 +56,8 @@ class Translation:
     """
 
     def __init__(self, thread_id: str, run_id: str | None, transcript: Transcript) -> None:
-        self.ending: Ending | None = None
-        self.waits: dict[str, Interrupt] = {}
+        self.ending: Event | None = None
+        self.waits: dict[str, Event] = {}
         self._thread_id = thread_id
         self._given_run_id = run_id
         self._run_id = run_id or thread_id
@@ -93,8 +67,8 @@ class Translation:
         self._calls: dict[str, int] = {}  # those without a result: callId -> index
         self._waiting_calls: dict[str, str] = {}  # requestId -> callId
         self._is_cancelling = False
-        self._state: bytes | None = None
-        self._folds: Mapping[str, Callable[[int, Mapping[str, Any]], Iterator[BaseEvent]]] = {
+        self._state: orjson.Fragment | None = None
+        self._folds: Mapping[str, Callable[[int, Mapping[str, Any]], Iterator[Event]]] = {
             ev.TURN_STARTED: self._on_turn_started,
             ev.TURN_COMPLETED: self._on_turn_completed,
             ev.TURN_FAILED: self._on_turn_failed,
@@ -121,32 +95,31 @@ class Translation:
         busy = self._calls.keys() - self._waiting_calls.values()
         return bool(self.waits) and not busy and not self._is_cancelling
 
-    def event(self, index: int, kind: str, data: Mapping[str, Any]) -> Iterator[BaseEvent]:
+    def event(self, index: int, kind: str, data: Mapping[str, Any]) -> Iterator[Event]:
         """What one event of the log becomes; it must be read to its end, whether it is told or not."""
         fold = self._folds.get(kind)
         if fold is not None:
             yield from fold(index, data)
         elif kind.startswith("x."):
-            yield CustomEvent(name=kind, value=data)
+            yield {"type": "CUSTOM", "name": kind, "value": data}
 
-    def restated(self) -> Iterator[BaseEvent]:
+    def restated(self) -> Iterator[Event]:
         """What tells a client where the thread is, whatever it holds: the run's begin, then snapshots."""
         yield self._started()
         if self._state is not None:
-            yield StateSnapshotEvent(snapshot=orjson.loads(self._state))
+            yield {"type": "STATE_SNAPSHOT", "snapshot": self._state}
         yield self._snapshot()
         if self._open is not None:  # its text goes on
             yield from self._begun(self._open)
 
-    def interrupted(self) -> Iterator[BaseEvent]:
+    def interrupted(self) -> Iterator[Event]:
         """The end of a run that waits for a person; the turn stays open."""
         yield from self._close()
-        outcome = RunFinishedInterruptOutcome(interrupts=list(self.waits.values()))
-        yield RunFinishedEvent(thread_id=self._thread_id, run_id=self._run_id, outcome=outcome)
+        yield self._finished({"type": "interrupt", "interrupts": list(self.waits.values())})
 
     # -- turns -----------------------------------------------------------------------------------------------------
 
-    def _on_turn_started(self, _index: int, data: Mapping[str, Any]) -> Iterator[BaseEvent]:
+    def _on_turn_started(self, _index: int, data: Mapping[str, Any]) -> Iterator[Event]:
         self._turn_id, self.ending = data["turnId"], None
         self._run_id = self._given_run_id or self._turn_id
         self._calls.clear()
@@ -157,63 +130,60 @@ class Translation:
             self._transcript.discard(index)
         yield self._started()
 
-    def _on_message_received(self, _index: int, data: Mapping[str, Any]) -> Iterator[BaseEvent]:
+    def _on_message_received(self, _index: int, data: Mapping[str, Any]) -> Iterator[Event]:
         self._transcript.ask(self._turn_id, data["message"])
         yield from ()
 
-    def _on_turn_completed(self, _index: int, data: Mapping[str, Any]) -> Iterator[BaseEvent]:
-        outcome = RunFinishedSuccessOutcome()
-        yield from self._end(
-            RunFinishedEvent(
-                thread_id=self._thread_id,
-                run_id=self._run_id,
-                outcome=outcome,
-                usage=_usage_of(data.get("usage")),
-            )
-        )
+    def _on_turn_completed(self, _index: int, data: Mapping[str, Any]) -> Iterator[Event]:
+        usage = _usage_of(data.get("usage"))
+        yield from self._end(self._finished({"type": "success"}, **({"usage": [usage]} if usage else {})))
 
-    def _on_turn_cancelling(self, _index: int, _data: Mapping[str, Any]) -> Iterator[BaseEvent]:
+    def _on_turn_cancelling(self, _index: int, _data: Mapping[str, Any]) -> Iterator[Event]:
         self._is_cancelling = True
         yield from ()
 
-    def _on_turn_cancelled(self, _index: int, _data: Mapping[str, Any]) -> Iterator[BaseEvent]:
-        outcome = RunFinishedCancelledOutcome()
-        yield from self._end(
-            RunFinishedEvent(thread_id=self._thread_id, run_id=self._run_id, outcome=outcome)
-        )
+    def _on_turn_cancelled(self, _index: int, _data: Mapping[str, Any]) -> Iterator[Event]:
+        yield from self._end(self._finished({"type": "cancelled"}))
 
-    def _on_turn_failed(self, _index: int, data: Mapping[str, Any]) -> Iterator[BaseEvent]:
-        yield from self._end(RunErrorEvent(message=data["message"], code=data["code"]))
+    def _on_turn_failed(self, _index: int, data: Mapping[str, Any]) -> Iterator[Event]:
+        yield from self._end({"type": "RUN_ERROR", "message": data["message"], "code": data["code"]})
 
-    def _end(self, ending: Ending) -> Iterator[BaseEvent]:
+    def _end(self, ending: Event) -> Iterator[Event]:
         yield from self._close()
         self.ending = ending
         yield ending
 
-    def _started(self) -> RunStartedEvent:
-        return RunStartedEvent(
-            thread_id=self._thread_id, run_id=self._run_id, protocol_version=PROTOCOL_VERSION
-        )
+    def _started(self) -> Event:
+        return {
+            "type": "RUN_STARTED",
+            "threadId": self._thread_id,
+            "runId": self._run_id,
+            "protocolVersion": PROTOCOL_VERSION,
+        }
+
+    def _finished(self, outcome: Event, **more: Any) -> Event:
+        run = {"threadId": self._thread_id, "runId": self._run_id}
+        return {"type": "RUN_FINISHED", **run, "outcome": outcome, **more}
 
     # -- text ------------------------------------------------------------------------------------------------------
 
-    def _on_message_appended(self, index: int, data: Mapping[str, Any]) -> Iterator[BaseEvent]:
+    def _on_message_appended(self, index: int, data: Mapping[str, Any]) -> Iterator[Event]:
         text, begun = self._text(index, "assistant")
         yield from begun
         text.pieces.append((index, data["messageDelta"]))
-        yield TextMessageContentEvent(message_id=text.id, delta=data["messageDelta"])
+        yield {"type": "TEXT_MESSAGE_CONTENT", "messageId": text.id, "delta": data["messageDelta"]}
 
-    def _on_reasoning_appended(self, index: int, data: Mapping[str, Any]) -> Iterator[BaseEvent]:
+    def _on_reasoning_appended(self, index: int, data: Mapping[str, Any]) -> Iterator[Event]:
         text, begun = self._text(index, "reasoning")
         yield from begun
         text.pieces.append((index, data["reasoningDelta"]))
-        yield ReasoningMessageContentEvent(message_id=text.id, delta=data["reasoningDelta"])
+        yield {"type": "REASONING_MESSAGE_CONTENT", "messageId": text.id, "delta": data["reasoningDelta"]}
 
-    def _on_reasoning_completed(self, _index: int, _data: Mapping[str, Any]) -> Iterator[BaseEvent]:
+    def _on_reasoning_completed(self, _index: int, _data: Mapping[str, Any]) -> Iterator[Event]:
         if self._open is not None and self._open.role == "reasoning":
             yield from self._close()
 
-    def _text(self, index: int, role: Literal["assistant", "reasoning"]) -> tuple[Text, list[BaseEvent]]:
+    def _text(self, index: int, role: Literal["assistant", "reasoning"]) -> tuple[Text, list[Event]]:
         """The open text of this kind, and what opens it where none was."""
         if self._open is not None and self._open.role == role:
             return self._open, []
@@ -222,24 +192,24 @@ class Translation:
         self._transcript.begin(text)
         return text, [*events, *self._begun(text)]
 
-    def _begun(self, text: Text) -> Iterator[BaseEvent]:
+    def _begun(self, text: Text) -> Iterator[Event]:
         if text.role == "assistant":
-            yield TextMessageStartEvent(message_id=text.id)
+            yield {"type": "TEXT_MESSAGE_START", "messageId": text.id}
         else:
-            yield ReasoningStartEvent(message_id=text.id)
-            yield ReasoningMessageStartEvent(message_id=text.id)
+            yield {"type": "REASONING_START", "messageId": text.id}
+            yield {"type": "REASONING_MESSAGE_START", "messageId": text.id, "role": "reasoning"}
 
-    def _close(self) -> Iterator[BaseEvent]:
+    def _close(self) -> Iterator[Event]:
         text, self._open = self._open, None
         if text is None:
             return
         if text.role == "assistant":
-            yield TextMessageEndEvent(message_id=text.id)
+            yield {"type": "TEXT_MESSAGE_END", "messageId": text.id}
         else:
-            yield ReasoningMessageEndEvent(message_id=text.id)
-            yield ReasoningEndEvent(message_id=text.id)
+            yield {"type": "REASONING_MESSAGE_END", "messageId": text.id}
+            yield {"type": "REASONING_END", "messageId": text.id}
 
-    def _on_step_resumed(self, _index: int, data: Mapping[str, Any]) -> Iterator[BaseEvent]:
+    def _on_step_resumed(self, _index: int, data: Mapping[str, Any]) -> Iterator[Event]:
         if (index := data.get("discardFrom")) is None:
             return
         yield from self._close()
@@ -247,79 +217,85 @@ class Translation:
         self._calls = {call_id: at for call_id, at in self._calls.items() if at < index}
         yield self._snapshot()
 
-    def _snapshot(self) -> MessagesSnapshotEvent:
-        return MessagesSnapshotEvent(messages=self._transcript.messages())
+    def _snapshot(self) -> Event:
+        return {"type": "MESSAGES_SNAPSHOT", "messages": self._transcript.messages()}
 
     def _id(self, index: int) -> str:
         return f"{self._turn_id}-{index}"
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
-    def _on_actions_requested(self, index: int, data: Mapping[str, Any]) -> Iterator[BaseEvent]:
+    def _on_actions_requested(self, index: int, data: Mapping[str, Any]) -> Iterator[Event]:
         yield from self._close()
-        call = call_of(data["callId"], data["toolName"], data["input"])
-        self._calls[call.id] = index
-        self._transcript.call(Call(self._id(index), index, call))
-        name, arguments = call.function.name, call.function.arguments
-        yield ToolCallStartEvent(tool_call_id=call.id, tool_call_name=name, parent_message_id=self._id(index))
-        yield ToolCallArgsEvent(tool_call_id=call.id, delta=arguments)
-        yield ToolCallEndEvent(tool_call_id=call.id)
+        message_id, call_id, name = self._id(index), data["callId"], data["toolName"]
+        arguments = orjson.dumps(data["input"]).decode()
+        self._calls[call_id] = index
+        self._transcript.call(Call(message_id, index, call_id, name, arguments))
+        call = {"toolCallId": call_id}
+        yield {"type": "TOOL_CALL_START", **call, "toolCallName": name, "parentMessageId": message_id}
+        yield {"type": "TOOL_CALL_ARGS", **call, "delta": arguments}
+        yield {"type": "TOOL_CALL_END", **call}
 
-    def _on_action_retrying(self, _index: int, data: Mapping[str, Any]) -> Iterator[BaseEvent]:
-        yield CustomEvent(name=ev.ACTION_RETRYING, value=data)
+    def _on_action_retrying(self, _index: int, data: Mapping[str, Any]) -> Iterator[Event]:
+        yield {"type": "CUSTOM", "name": ev.ACTION_RETRYING, "value": data}
 
-    def _on_action_result(self, index: int, data: Mapping[str, Any]) -> Iterator[BaseEvent]:
+    def _on_action_result(self, index: int, data: Mapping[str, Any]) -> Iterator[Event]:
         call_id, status = data["callId"], data["status"]
         self._calls.pop(call_id, None)
+        more: Event = {}
         if status == "completed":
-            output, metadata = data.get("output"), None
+            output = data.get("output")
             content = output if isinstance(output, str) else orjson.dumps(output).decode()
         else:
             error = data.get("error") or {}
             content = str(error.get("message", status))
-            metadata = {"zhin": {"status": status, **error}}
-        result = ToolMessage(id=self._id(index), tool_call_id=call_id, content=content, metadata=metadata)
-        if self._transcript.answer(call_id, result):
-            yield ToolCallResultEvent(
-                message_id=result.id, tool_call_id=call_id, content=content, metadata=metadata
-            )
+            more = {"metadata": {"zhin": {"status": status, **error}}}
+        result = {"toolCallId": call_id, "content": content, **more}
+        message_id = self._id(index)
+        if self._transcript.answer(call_id, {"id": message_id, "role": "tool", **result}):
+            yield {"type": "TOOL_CALL_RESULT", "messageId": message_id, **result}
         else:
             yield self._snapshot()
 
-    def _on_checkpoint_saved(self, _index: int, data: Mapping[str, Any]) -> Iterator[BaseEvent]:
+    def _on_checkpoint_saved(self, _index: int, data: Mapping[str, Any]) -> Iterator[Event]:
         state = orjson.dumps(data["state"])
         if len(state) <= STATE_BYTES_MAX:
-            self._state = state
-            yield StateSnapshotEvent(snapshot=data["state"])
+            self._state = orjson.Fragment(state)
+            yield {"type": "STATE_SNAPSHOT", "snapshot": self._state}
 
     # -- requests --------------------------------------------------------------------------------------------------
 
-    def _on_requested(self, _index: int, data: Mapping[str, Any]) -> Iterator[BaseEvent]:
+    def _on_requested(self, _index: int, data: Mapping[str, Any]) -> Iterator[Event]:
         yield from self._close()
         self.waits[data["requestId"]] = interrupt_of(data)
         self._waiting_calls[data["requestId"]] = data["callId"]
 
-    def _on_answered(self, _index: int, data: Mapping[str, Any]) -> Iterator[BaseEvent]:
+    def _on_answered(self, _index: int, data: Mapping[str, Any]) -> Iterator[Event]:
         self.waits.pop(data["requestId"], None)
         self._waiting_calls.pop(data["requestId"], None)
         yield from ()
 
 
-def interrupt_of(data: Mapping[str, Any]) -> Interrupt:
+def interrupt_of(data: Mapping[str, Any]) -> Event:
     """An open request as AG-UI asks it; `data` is that of input.requested or authorization.required."""
     kind = data.get("kind", "authorization")
-    is_of_call = "toolName" in data
     shown = {name: value for name, value in data.items() if name not in _ELSEWHERE}
-    expires = data.get("expiresAt")
-    return Interrupt(
-        id=data["requestId"],
-        reason="tool_call" if is_of_call and kind == "approval" else _REASONS[kind],
-        message=data["prompt"] if "prompt" in data else f"{data['connection']} waits for an authorization.",
-        tool_call_id=data["callId"] if is_of_call else None,
-        response_schema=_schema_of(kind, data),
-        expires_at=None if expires is None else datetime.fromtimestamp(expires / 1000, UTC).isoformat(),
-        metadata={"zhin": {**shown, "kind": kind}},
-    )
+    interrupt: Event = {
+        "id": data["requestId"],
+        "reason": _REASONS[kind],
+        "message": data["prompt"]
+        if "prompt" in data
+        else f"{data['connection']} waits for an authorization.",
+        "responseSchema": _schema_of(kind, data),
+        "metadata": {"zhin": {**shown, "kind": kind}},
+    }
+    if "toolName" in data:
+        interrupt["toolCallId"] = data["callId"]
+        if kind == "approval":
+            interrupt["reason"] = "tool_call"
+    if (expires_ms := data.get("expiresAt")) is not None:
+        interrupt["expiresAt"] = datetime.fromtimestamp(expires_ms / 1000, UTC).isoformat()
+    return interrupt
 
 
 _ELSEWHERE: Final = ("requestId", "callId", "prompt", "expiresAt")
@@ -340,16 +316,14 @@ def _schema_of(kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
     return {"enum": options} if isinstance(options, list) and options else {}
 
 
-def _usage_of(usage: object) -> list[TokenUsage] | None:
+def _usage_of(usage: object) -> Event | None:
     """Token counts where the agent told them under the protocol's names, camelCase or snake_case."""
     if not isinstance(usage, Mapping):
         return None
-    counts: dict[str, Any] = {}
-    for name, field in _COUNTS.items():
-        count = usage.get(name, usage.get(field))
+    counts: Event = {}
+    for name, snake in _COUNTS.items():
+        count = usage.get(name, usage.get(snake))
         if isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= _COUNT_MAX:
-            counts[field] = count
-    for name in ("provider", "model"):
-        if isinstance(usage.get(name), str):
-            counts[name] = usage[name]
-    return [TokenUsage(**counts)] if any(field in counts for field in _COUNTS.values()) else None
+            counts[name] = count
+    labels = {name: usage[name] for name in ("provider", "model") if isinstance(usage.get(name), str)}
+    return {**labels, **counts} if counts else None
