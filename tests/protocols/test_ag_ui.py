@@ -302,6 +302,13 @@ async def test_the_comment_of_an_answer_is_in_the_log(thread: Thread, hosted: Ho
     assert b'"comment":"go on"' in hosted.log(session["sessionId"])
 
 
+async def test_answers_that_are_given_up_too_late_leave_the_message_to_be_answered(thread: Thread) -> None:
+    [request_id] = await thread.waits("publish")
+    await thread.post(resume=[resolved(request_id, False)])
+    late = [{"interruptId": request_id, "status": "cancelled"}]
+    assert text_in(await thread.say("hello", resume=late)) == "hello "
+
+
 @pytest.mark.parametrize("payload", [None, 0, "", {"approved": True}, [{"a": None}], "tea\u2028"])
 async def test_a_question_takes_any_json(thread: Thread, payload: Any) -> None:
     [request_id] = await thread.waits("ask")
@@ -384,6 +391,7 @@ async def test_each_scope_allows_what_it_says(tmp_path: Path) -> None:
             approver = Thread(client)
             assert told(await approver.post(resume=answer))[-1]["outcome"] == {"type": "success"}
             approver.messages = [HELLO]
+            assert told(await approver.post(resume=answer))[-1]["outcome"] == {"type": "success"}  # again
             assert refused(await approver.post()) == (403, "FORBIDDEN")
 
 

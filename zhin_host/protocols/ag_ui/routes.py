@@ -94,7 +94,7 @@ class _Runs:
         return await self._turn(who, request, accepted.session_id, accepted.start_index)
 
     async def _resumed(self, call: Call, who: Principal, request: Request) -> ASGIApp | None:
-        """Give the answers; None when none of them names an open request and there is a message to go on with."""
+        """Give the answers; None when all of them give up what is open no more: the message is what is left."""
         session_id = await self._session(call, who, "approve", request.thread_id)
         view = await self._store.view(who, session_id)
         resumption = Resumption(self._store, who, session_id, view["pendingRequests"])
@@ -104,7 +104,7 @@ class _Runs:
             return await self._turn(
                 who, request, session_id, start_index, restate_at=restate_at, answered=answered
             )
-        if any(row["role"] == "user" for row in request.held):
+        if all(entry.status == "cancelled" for entry in request.resume):
             return None
         return await self._whole(who, request, session_id)
 

@@ -36,7 +36,7 @@ _AUTHORIZED: Final = {
 }
 
 Event = dict[str, Any]
-"""An event as the protocol writes it. The library's models would cost twenty times as much for each delta."""
+"""An event as the protocol writes it. With the library's models each delta would cost three times as much."""
 
 
 class Translation:
