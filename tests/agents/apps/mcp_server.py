@@ -1,4 +1,4 @@
-"""A server of tools: `python -m tests.agents.apps.mcp_server FOLDER` over its standard streams, for `http` see `server_in`.
+"""A server of tools: `python -m tests.agents.apps.mcp_server FOLDER` over its standard streams, `server_in` for HTTP.
 
 What it does leaves traces in the folder: a line a time in `calls`, and `pid` with its process id.
 """
@@ -77,6 +77,8 @@ def _add_kind_tools(server: MCPServer, note: Note) -> None:
 
 
 def _add_unkind_tools(server: MCPServer, note: Note) -> None:
+    gate = asyncio.Event()
+
     @server.tool()
     async def fail(why: str) -> str:
         """Fail."""
@@ -84,13 +86,20 @@ def _add_unkind_tools(server: MCPServer, note: Note) -> None:
 
     @server.tool()
     async def hold() -> str:
-        """Wait until cancelled."""
+        """Wait until let go."""
         note("hold")
         try:
-            await asyncio.Event().wait()
-        finally:
-            note("released")
-        return "never"
+            await gate.wait()
+        except asyncio.CancelledError:
+            note("cancelled")
+            raise
+        return "held"
+
+    @server.tool()
+    async def let_go() -> str:
+        """Let go."""
+        gate.set()
+        return "let go"
 
     @server.tool()
     async def block() -> str:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import mcp.types as protocol
 from mcp import MCPError
+from pydantic import ValidationError
 
 from zhin_host.agents.mcp.errors import (
     McpCallTimedOut,
@@ -124,7 +125,11 @@ class Remote:
         self, session: Session, tool: str, arguments: dict[str, Any], key: str
     ) -> protocol.CallToolResult:
         meta: protocol.RequestParamsMeta = {IDEMPOTENCY_KEY: key}  # type: ignore[typeddict-unknown-key]
-        return await session.call(tool, arguments, self._call_timeout_s, meta)
+        try:
+            return await session.call(tool, arguments, self._call_timeout_s, meta)
+        except (ValidationError, RuntimeError) as error:
+            said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+            raise McpToolFailed(f"the answer to {tool} is none of the protocol: {said}") from error
 
     def _failure_of(self, error: MCPError, session: Session, tool: str) -> Exception:
         if error.code == protocol.REQUEST_TIMEOUT:
