@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from tests.agents.apps.mcp_server import server_in
 from tests.docs.blocks import ROOT
@@ -35,12 +36,17 @@ def legacy(folder: Path, *arguments: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def served(folder: Path, port: int = 0, **options: Any) -> AsyncIterator[int]:
+async def served(folder: Path, port: int = 0) -> AsyncIterator[int]:
     """The same server over HTTP, in this loop; its port. Its path is /mcp."""
-    app = server_in(folder).streamable_http_app(**options)
+    async with serving(server_in(folder).streamable_http_app(), port) as taken:
+        yield taken
+
+
+@asynccontextmanager
+async def serving(app: ASGIApp, port: int = 0) -> AsyncIterator[int]:
+    """An app on a port, until the block ends."""
     config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="critical", lifespan="on")
     server = uvicorn.Server(config)
-    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     sockets = [config.bind_socket()]
     task = asyncio.create_task(server.serve(sockets), name="mcp server")
     while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it

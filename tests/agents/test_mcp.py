@@ -9,19 +9,25 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
-from tests.agents.mcp import calling, calls, legacy, message, served, stdio, until
+from tests.agents.mcp import calling, calls, legacy, message, served, serving, stdio, until
 from tests.hosting import crashing
 from tests.integration.proxy import proxied
 from zhin_host import AgentSessionHost, create_agent_session_host
 from zhin_host.agents.mcp import McpTools
+from zhin_host.agents.mcp.policies import Approval
 from zhin_host.storage.files import FileHttpSessionPersistence
 
 HELLO = ("web__greet", {"name": "Ada"})
-ANYTHING = {"*": "never"}
+ANYTHING: Final[dict[str, Approval]] = {"*": "never"}
+WRITES_ASK: Final[dict[str, Approval]] = {"*.write": "always", "*": "never"}
 
 
 @asynccontextmanager
@@ -116,9 +122,8 @@ async def test_what_a_tool_says_of_its_failure_is_the_action_s_error_and_the_tur
 async def test_a_pattern_decides_which_calls_a_person_allows_and_the_server_gets_the_call_s_key(
     tmp_path: Path, data_dir: Path
 ) -> None:
-    approval = {"web.delete_*": "always", "*": "never"}
     async with (
-        web(tmp_path, approval=approval) as mcp,
+        web(tmp_path, approval={"web.delete_*": "always", "*": "never"}) as mcp,
         create_agent_session_host(calling(mcp), data_dir=data_dir) as host,
     ):
         handle = await host.run(message(HELLO, ("web__delete_page", {"name": "home"})))
@@ -387,15 +392,14 @@ async def test_recorded_calls_stand_when_the_server_offers_other_tools_after_a_c
     tmp_path: Path, data_dir: Path
 ) -> None:
     rows = message(("it__tell", {}), ("it__write", {}), ("it__tell", {"again": True}))
-    approval = {"*.write": "always", "*": "never"}
     async with (
-        small(tmp_path, "tell", "write", approval=approval) as mcp,
+        small(tmp_path, "tell", "write", approval=WRITES_ASK) as mcp,
         crashing(calling(mcp), persistence=FileHttpSessionPersistence(data_dir)) as hosted,
     ):
         accepted = await hosted.start(rows)
         [request] = await hosted.asked(accepted.session_id)
     pid = (tmp_path / "pid").read_text()
-    async with small(tmp_path, "other", approval=approval) as mcp:
+    async with small(tmp_path, "other", approval=WRITES_ASK) as mcp:
         assert [tool.name for tool in await mcp.tools()] == ["it__other"]
         async with create_agent_session_host(calling(mcp), data_dir=data_dir) as host:
             handle = await host.resume(accepted.session_id)
@@ -411,14 +415,13 @@ async def test_recorded_calls_stand_when_the_server_is_not_there_after_a_crash(
     tmp_path: Path, data_dir: Path
 ) -> None:
     rows = message(("it__tell", {}), ("it__write", {}))
-    approval = {"*.write": "always", "*": "never"}
     async with (
-        small(tmp_path, "tell", "write", approval=approval) as mcp,
+        small(tmp_path, "tell", "write", approval=WRITES_ASK) as mcp,
         crashing(calling(mcp), persistence=FileHttpSessionPersistence(data_dir)) as hosted,
     ):
         accepted = await hosted.start(rows)
         [request] = await hosted.asked(accepted.session_id)
-    gone = McpTools({"it": {"command": "no-such-program"}}, approval=approval)
+    gone = McpTools({"it": {"command": "no-such-program"}}, approval=WRITES_ASK)
     async with gone, create_agent_session_host(calling(gone), data_dir=data_dir) as host:
         handle = await host.resume(accepted.session_id)
         await handle.answer(True, request_id=request.request_id)
@@ -475,3 +478,54 @@ async def test_a_python_server_over_its_standard_streams_does_the_same(
     assert lines[0] == '"Hello, Ada!"'
     assert lines[1].startswith("McpServerLost: ")
     assert lines[2] == "McpToolFailed: Error executing tool fail: no paper"
+
+
+class Sessions:
+    """A server over HTTP of the protocol before 2026, which forgets its sessions when told to.
+
+    Attributes:
+        known: The session that it knows.
+        called: What it was called for.
+    """
+
+    def __init__(self) -> None:
+        self.known = "first"
+        self.called: list[str] = []
+
+    async def answer(self, request: Request) -> Response:
+        if request.method != "POST":
+            return Response(status_code=405)
+        message = await request.json()
+        method, answer = message["method"], {"jsonrpc": "2.0", "id": message.get("id")}
+        told: dict[str, Any]
+        if method == "server/discover":
+            return JSONResponse({**answer, "error": {"code": -32601, "message": "no such method"}}, 404)
+        if method == "initialize":
+            told = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}}
+            told["serverInfo"] = {"name": "sessions", "version": "1"}
+            return JSONResponse({**answer, "result": told}, headers={"mcp-session-id": self.known})
+        if request.headers.get("mcp-session-id") != self.known:
+            return Response(status_code=404)
+        if method == "tools/list":
+            return JSONResponse({**answer, "result": {"tools": []}})
+        if method == "tools/call":
+            self.called.append(message["params"]["name"])
+            told = {"content": [{"type": "text", "text": f"in {self.known}"}]}
+            return JSONResponse({**answer, "result": told})
+        return Response(status_code=202)
+
+
+async def test_a_call_in_a_session_that_the_server_forgot_is_made_in_a_new_one(
+    tmp_path: Path, data_dir: Path
+) -> None:
+    sessions = Sessions()
+    app = Starlette(routes=[Route("/mcp", sessions.answer, methods=["GET", "POST", "DELETE"])])
+    async with (
+        serving(app) as port,
+        McpTools({"web": {"url": f"http://127.0.0.1:{port}/mcp"}}, approval=ANYTHING) as mcp,
+        create_agent_session_host(calling(mcp), data_dir=data_dir) as host,
+    ):
+        assert await said(host, ("web__tell", {})) == ['"in first"']
+        sessions.known = "second"
+        assert await said(host, ("web__tell", {})) == ['"in second"']
+    assert sessions.called == ["tell", "tell"]

@@ -67,8 +67,10 @@ def called(parameters: dict[str, Any]) -> dict[str, Any]:
             (FOLDER / "tools.json").write_text(json.dumps([*(row["name"] for row in listed()), "changed"]))
             if "quiet" not in MANNERS:
                 send({"method": "notifications/tools/list_changed"})
-    if name == "odd":
-        return {"content": "none of the protocol's"}
+        case "odd":
+            return {"content": "none of the protocol's"}
+        case _:
+            pass
     return {"content": [{"type": "text", "text": f"{name} by {os.getpid()}"}]}
 
 
