@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Final
 
 import mcp.types as protocol
@@ -23,7 +23,8 @@ def value_of(result: protocol.CallToolResult) -> Any:
     Raises:
         McpToolFailed: The tool failed, as it says itself.
     """
-    text = _cut("\n".join(_told(result.content)))
+    blocks = list(map(_told, result.content))
+    text = _cut("\n".join(blocks))
     if result.is_error:
         raise McpToolFailed(text or "the tool failed and did not say why")
     structured = result.structured_content
@@ -33,24 +34,23 @@ def value_of(result: protocol.CallToolResult) -> Any:
     if size_bytes > RESULT_BYTES_MAX:
         note = f"[structured content of {size_bytes} bytes, left out]"
         return f"{text}\n{note}" if text else note
-    if _is_repeated(text, structured):
+    if _is_repeated(blocks, structured):
         return structured
     return {"text": text, "structuredContent": structured}
 
 
-def _told(content: Iterable[protocol.ContentBlock]) -> Iterable[str]:
-    for block in content:
-        match block:
-            case protocol.TextContent():
-                yield block.text
-            case protocol.ImageContent():
-                yield f"[image, {block.mime_type}, {_size_bytes(block.data)} bytes, left out]"
-            case protocol.AudioContent():
-                yield f"[audio, {block.mime_type}, {_size_bytes(block.data)} bytes, left out]"
-            case protocol.ResourceLink():
-                yield f"[resource {block.name}: {block.uri}]"
-            case protocol.EmbeddedResource():
-                yield _told_resource(block.resource)
+def _told(block: protocol.ContentBlock) -> str:
+    match block:
+        case protocol.TextContent():
+            return block.text
+        case protocol.ImageContent():
+            return f"[image, {block.mime_type}, {_size_bytes(block.data)} bytes, left out]"
+        case protocol.AudioContent():
+            return f"[audio, {block.mime_type}, {_size_bytes(block.data)} bytes, left out]"
+        case protocol.ResourceLink():
+            return f"[resource {block.name}: {block.uri}]"
+        case protocol.EmbeddedResource():
+            return _told_resource(block.resource)
 
 
 def _told_resource(resource: protocol.TextResourceContents | protocol.BlobResourceContents) -> str:
@@ -73,12 +73,22 @@ def _cut(text: str) -> str:
     return f"{kept}\n[cut: the first {RESULT_BYTES_MAX} of {len(content)} bytes]"
 
 
-def _is_repeated(text: str, structured: Any) -> bool:
-    """Whether the text is the JSON of the structured content, or of the one value it wraps."""
-    if not text:
+def _is_repeated(blocks: Sequence[str], structured: Any) -> bool:
+    """Whether the blocks are the JSON of the structured content, of the value it wraps, or of that list's rows."""
+    if not blocks:
         return True
+    is_wrapped = isinstance(structured, dict) and structured.keys() == {"result"}
+    inner = structured["result"] if is_wrapped else structured
+    if len(blocks) == 1 and any(_tells(blocks[0], value) for value in (structured, inner)):
+        return True
+    rows = inner if isinstance(inner, list) else []
+    return len(rows) == len(blocks) and all(map(_tells, blocks, rows))
+
+
+def _tells(text: str, value: Any) -> bool:
+    if isinstance(value, str):
+        return text == value
     try:
-        told = json.loads(text)
+        return bool(json.loads(text) == value)
     except ValueError:
         return False
-    return any(structured == form for form in (told, {"result": told}))
