@@ -19,6 +19,7 @@ from tests.e2e.process import Host, spoken
 from zhin_host import create_agent_session_host
 from zhin_host.agents.chat import ChatAgent
 from zhin_host.agents.mcp import McpTools
+from zhin_host.agents.mcp.policies import Approval
 
 ROOT = Path(__file__).parents[2]
 
@@ -77,12 +78,12 @@ async def test_recorded_calls_of_the_model_stand_when_the_server_offers_other_to
 ) -> None:
     tools = tmp_path / "tools.json"
     tools.write_text('["tell", "write"]')
-    policies = {"it.write": "always", "*": "never"}
-    script = in_order(asks(("it__tell", "{}"), ("it__write", "{}")), says("Done."))
+    policies: dict[str, Approval] = {"it.write": "always", "*": "never"}
+    script = in_order(asks(("it__tell", "{}")), asks(("it__write", "{}")), says("Done."))
     with Endpoint(script) as endpoint:
 
         def agent() -> ChatAgent:
-            mcp = McpTools({"it": legacy(tmp_path)}, approval=policies)  # type: ignore[arg-type]
+            mcp = McpTools({"it": legacy(tmp_path)}, approval=policies)
             return ChatAgent("stub", base_url=endpoint.url, api_key="none", tools=[mcp])
 
         async with create_agent_session_host(agent(), data_dir=data_dir) as host:
