@@ -345,6 +345,18 @@ async def test_lines_that_are_no_messages_are_passed_over(tmp_path: Path, data_d
     assert odd.startswith("McpToolFailed: the answer to odd is none of the protocol: ")
 
 
+async def test_a_list_that_is_none_of_the_protocol_s_takes_no_other_s_tools_with_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd, even = tmp_path / "odd", tmp_path / "even"
+    for folder, offered in ((odd, "[5]"), (even, '["tell"]')):
+        folder.mkdir()
+        (folder / "tools.json").write_text(offered)
+    async with McpTools({"odd": legacy(odd), "even": legacy(even)}) as mcp:
+        assert [tool.name for tool in await mcp.tools()] == ["even__tell"]
+    assert "the MCP server odd lists no tools: " in caplog.text
+
+
 async def test_a_list_without_an_end_is_cut(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with small(tmp_path, "tell", manners=("endless",)) as mcp:
         assert [tool.name for tool in await mcp.tools()] == ["it__tell"]

@@ -30,14 +30,25 @@ def test_the_example_is_killed_while_it_asks_and_publishes_once_it_is_back(
 ) -> None:
     port = free_port()
     model = [sys.executable, str(ROOT / "examples" / "canned_model.py"), str(port)]
-    arguments = ("--agent", "examples.mcp_tools:agent", "--data-dir", data_dir)
-    more = {"BASE_URL": f"http://127.0.0.1:{port}/v1", "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "none"}
+
+    def host_with() -> Host:
+        return Host(
+            tmp_path,
+            "--agent",
+            "examples.mcp_tools:agent",
+            "--data-dir",
+            data_dir,
+            BASE_URL=f"http://127.0.0.1:{port}/v1",
+            PYTHONPATH=str(ROOT),
+            OPENAI_API_KEY="none",
+        )
+
     with subprocess.Popen(model) as running:
         try:
-            with Host(tmp_path, *arguments, **more) as host:
+            with host_with() as host:
                 accepted, request_id = host.parked("publish cats")
                 host.kill()
-            with Host(tmp_path, *arguments, **more) as host:
+            with host_with() as host:
                 session_id = accepted["sessionId"]
                 host.post(f"/session/{session_id}/input", requestId=request_id, approved=True)
                 events = host.events(session_id)

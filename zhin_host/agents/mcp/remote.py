@@ -50,9 +50,11 @@ class Remote:
         session = await self._ready()
         try:
             tools = await session.list_tools()
-        except (MCPError, TimeoutError) as error:
+        except (MCPError, TimeoutError, ValidationError) as error:
             session.is_doubtful = True
-            raise McpServerUnreachable(f"the MCP server {self.name} lists no tools: {error}") from error
+            raise McpServerUnreachable(
+                f"the MCP server {self.name} lists no tools: {_said(error)}"
+            ) from error
         known: dict[str, protocol.Tool] = {}
         for tool in tools:
             known.setdefault(tool.name, tool)
@@ -107,19 +109,13 @@ class Remote:
         session = self._session
         if session is not None and session.is_doubtful and session.is_usable and not await session.answers():
             _log.warning("the MCP server %s does not answer any more; its session is opened anew", self.name)
-            self._retire(session)
-        if self._session is None or not self._session.is_usable:
-            self._session = Session(self.name, self._server, self._open_timeout_s)
+            session.retire()
         session = self._session
+        if session is None or not session.is_usable:
+            self._leaving = {row for row in (*self._leaving, session) if row is not None and not row.is_over}
+            session = self._session = Session(self.name, self._server, self._open_timeout_s)
         await session.opened()
         return session
-
-    def _retire(self, session: Session) -> None:
-        session.retire()
-        self._leaving = {row for row in self._leaving if row.is_usable}
-        self._leaving.add(session)
-        if self._session is session:
-            self._session = None
 
     async def _call_in(
         self, session: Session, tool: str, arguments: dict[str, Any], key: str
@@ -128,8 +124,7 @@ class Remote:
         try:
             return await session.call(tool, arguments, self._call_timeout_s, meta)
         except (ValidationError, RuntimeError) as error:
-            said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-            raise McpToolFailed(f"the answer to {tool} is none of the protocol: {said}") from error
+            raise McpToolFailed(f"the answer to {tool} is none of the protocol: {_said(error)}") from error
 
     def _failure_of(self, error: MCPError, session: Session, tool: str) -> Exception:
         if error.code == protocol.REQUEST_TIMEOUT:
@@ -146,3 +141,11 @@ class Remote:
         return McpServerLost(
             f"the MCP server {self.name} went while {tool} ran{why}; whether it had an effect is not known"
         )
+
+
+def _said(error: Exception) -> str:
+    """What is wrong, in a line: pydantic would tell all the server's mistakes, with what it sent."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return str(error)

@@ -17,6 +17,7 @@ import anyio
 import mcp.types as protocol
 from mcp import Client, MCPError
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+from pydantic import ValidationError
 
 from zhin_host import __version__
 from zhin_host.agents.mcp.errors import McpServerUnreachable, root_of
@@ -64,16 +65,21 @@ class Session:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is open, or on its way to be.
+        """Whether new calls may be made in it: it is open, or on its way to be.
 
         Raises:
             RuntimeError: It is at work in another event loop.
         """
-        if self._task.done() or self._leave.is_set():
+        if self._task.done() or self._is_retired or self._leave.is_set():
             return False
         if self._loop is not asyncio.get_running_loop() and not self._loop.is_closed():
             raise RuntimeError("this McpTools is used by another event loop; make one for each")
         return self._loop is asyncio.get_running_loop()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it is left."""
+        return self._task.done()
 
     @property
     def failure(self) -> BaseException | None:
@@ -134,10 +140,10 @@ class Session:
         try:
             async with asyncio.timeout(_PROBE_S):
                 await (await self.opened()).list_tools()
-        except (MCPError, McpServerUnreachable, TimeoutError):
+        except (MCPError, McpServerUnreachable, TimeoutError, ValidationError):
             return False
         self.is_doubtful = False
-        return self.is_usable
+        return not self._leave.is_set()
 
     def retire(self) -> None:
         """Close it when the calls that are under way have ended; each of them has a time limit."""
