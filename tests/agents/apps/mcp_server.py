@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -52,8 +53,8 @@ def _add_kind_tools(server: MCPServer, note: Note) -> None:
         note(f"delete {name} {meta.get('zhin-host/idempotency-key')}")
         return f"deleted {name}"
 
-    @server.tool()
-    async def picture() -> list[str | Image | EmbeddedResource]:
+    @server.tool(structured_output=False)
+    async def picture() -> list[Any]:
         """A picture, some words and a page."""
         page = TextResourceContents(uri="file:///page", text="the page")
         return ["before", Image(data=b"\0" * 300_000, format="png"), EmbeddedResource(resource=page)]
