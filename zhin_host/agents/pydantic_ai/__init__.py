@@ -18,5 +18,6 @@ except ModuleNotFoundError as error:
     ) from None
 
 from zhin_host.agents.pydantic_ai.agent import PydanticAIAgent
+from zhin_host.agents.pydantic_ai.model import PassingModelError
 
-__all__ = ["PydanticAIAgent"]
+__all__ = ["PassingModelError", "PydanticAIAgent"]
