@@ -140,7 +140,7 @@ async def test_a_call_that_nobody_allows_in_time_does_not_run_and_the_model_is_t
         accepted = await host.start("pay")
         await host.asked(accepted.session_id)
         host.clock.advance(61)
-        host.store._deadlines.look()
+        await host.store.expire()
         events = await host.idle(accepted.session_id)
     assert returned(script) == [("pay", "nobody allowed pay in time", "denied")]
     assert one(events, "input.completed")["outcome"] == "expired"
@@ -290,7 +290,7 @@ async def test_a_question_that_nobody_answers_in_time_is_a_failure_that_the_mode
         accepted = await host.start("choose")
         await host.asked(accepted.session_id)
         host.clock.advance(61)
-        host.store._deadlines.look()
+        await host.store.expire()
         await host.idle(accepted.session_id)
     [(name, content, outcome)] = returned(script)
     assert (name, outcome) == ("choose", "failed")
