@@ -64,3 +64,8 @@ def answers_given(messages: Sequence[ModelMessage]) -> int:
     """How many answers the run has had."""
     run_id = messages[-1].run_id
     return sum(isinstance(message, ModelResponse) and message.run_id == run_id for message in messages)
+
+
+def told(message: ModelMessage) -> list[tuple[str, Any]]:
+    """The kind and the content of each part of a message."""
+    return [(part.part_kind, getattr(part, "content", None)) for part in message.parts]

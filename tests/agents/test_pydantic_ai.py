@@ -24,7 +24,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
-from tests.agents.scripts_pydantic_ai import Script, Thought, Use
+from tests.agents.scripts_pydantic_ai import Script, Thought, Use, told
 from tests.hosting import hosting, one, types
 from zhin_host import Retry, Turn
 from zhin_host.agents.pydantic_ai import PassingModelError, PydanticAIAgent
@@ -246,7 +246,7 @@ async def test_the_oldest_exchanges_are_forgotten_first_and_never_the_system_pro
     assert prompts[5][-1] == "message 5"
     assert 1 < len(prompts[5]) < 6
     assert prompts[5] == [f"message {number}" for number in range(6 - len(prompts[5]), 6)]
-    assert {messages[0].parts[0].content for messages in script.asked} == {"Be brief."}  # type: ignore[union-attr]
+    assert {told(messages[0])[0] for messages in script.asked} == {("system-prompt", "Be brief.")}
     assert len(states) == 6
 
 
@@ -293,8 +293,8 @@ async def test_a_tool_that_sends_the_model_back_does_so_by_its_recorded_word(
     [failed] = [row for row in of(events, "action.result") if row["status"] == "failed"]
     assert (failed["error"]["type"], failed["error"]["message"]) == (error, "look elsewhere")
     assert said(events) == "sorry"
-    [returned] = script.asked[1][-1].parts
-    assert "look elsewhere" in str(returned.content)  # type: ignore[union-attr]
+    [(_, content)] = told(script.asked[1][-1])
+    assert "look elsewhere" in str(content)
 
 
 async def test_a_tool_that_breaks_ends_the_turn_and_a_person_may_try_it_again() -> None:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, HttpUrl
 from pydantic_ai import Agent, ApprovalRequired, CallDeferred, ModelRetry, RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ToolReturnPart
+from pydantic_ai.tool_manager import ValidatedToolCall
 from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
 
 from tests.agents.scripts_pydantic_ai import Script, Use
@@ -63,6 +64,13 @@ def above_ten(context: RunContext[None], amount: int) -> None:
         raise ApprovalRequired(metadata={"limit": 10})
 
 
+def pay_checked(context: RunContext[Any], amount: int) -> str:
+    return f"paid {amount}"
+
+
+pay_checked.__name__ = "pay"
+
+
 class Hooked(AbstractCapability[None]):
     """A hook that wants each call of a tool allowed."""
 
@@ -80,16 +88,13 @@ def agents(script: Script) -> dict[str, Agent[None, str]]:
     def pay(amount: int) -> str:
         return f"paid {amount}"
 
-    validated = Agent(script.model())
+    validated: Agent[None, str] = Agent(script.model())
 
-    def check(context: RunContext[None], amount: int) -> None:
+    def check(context: RunContext[Any], amount: int) -> None:
         if not context.tool_call_approved:
             raise ApprovalRequired
 
-    @validated.tool(args_validator=check, name="pay")
-    def pay_checked(context: RunContext[None], amount: int) -> str:
-        return f"paid {amount}"
-
+    validated.tool(args_validator=check)(pay_checked)
     return {
         "requires_approval": required,
         "raised in the tool": Agent(script.model(), toolsets=[gated(above_ten)]),
@@ -103,7 +108,8 @@ def agents(script: Script) -> dict[str, Agent[None, str]]:
     }
 
 
-WAYS = list(agents(Script()))
+CAN_VALIDATORS_DEFER = hasattr(ValidatedToolCall, "deferral")  # not in the oldest release
+WAYS = [way for way in agents(Script()) if way != "validator" or CAN_VALIDATORS_DEFER]
 
 
 @pytest.mark.parametrize("way", WAYS)

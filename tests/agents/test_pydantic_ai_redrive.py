@@ -18,7 +18,7 @@ from pydantic_ai import (
     ToolReturn,
 )
 
-from tests.agents.scripts_pydantic_ai import Script, Thought, Use
+from tests.agents.scripts_pydantic_ai import Script, Thought, Use, told
 from tests.agents.test_pydantic_ai import Town
 from tests.agents.test_pydantic_ai_approvals import WAYS, agents
 from tests.redrive.drive import NOBODY, counted_text, events_of, faults_below, until_rest
@@ -178,10 +178,7 @@ async def test_the_model_is_told_of_files_by_the_record_as_by_the_tools(tmp_path
     again, agent = talkative()
     async with host_of(agent, tmp_path / "cut") as host:
         await until_rest(host, session_id)
-    told, told_again = (
-        [(part.part_kind, part.content) for part in each.asked[-1][-1].parts]  # type: ignore[union-attr]
-        for each in (script, again)
-    )
-    assert told == told_again
-    assert b"\xff\x00" in [getattr(item, "data", None) for _, content in told for item in content]
-    assert b"\xfe\x01" in [getattr(item, "data", None) for _, content in told for item in content]
+    assert told(script.asked[-1][-1]) == told(again.asked[-1][-1])
+    files = [getattr(item, "data", None) for _, content in told(again.asked[-1][-1]) for item in content]
+    assert b"\xff\x00" in files
+    assert b"\xfe\x01" in files
