@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, HttpUrl
 from pydantic_ai import Agent, ApprovalRequired, CallDeferred, ModelRetry, RunContext, ToolDefinition
-from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.capabilities import AbstractCapability, HandleDeferredToolCalls
 from pydantic_ai.messages import ToolReturnPart
 from pydantic_ai.tool_manager import ValidatedToolCall
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
 
 from tests.agents.scripts_pydantic_ai import Script, Use
@@ -175,7 +176,10 @@ async def test_several_approvals_are_open_at_once_and_answered_in_any_order(
             approved = request.data["args"]["amount"] == 30
             await host.approve(accepted.session_id, request.request_id, approved=approved)
         events = await host.idle(accepted.session_id)
-    assert returned(script) == [("pay", "a person refused pay", "denied"), ("pay", "paid 30", "success")]
+    told = [("pay", "a person refused pay", "denied"), ("pay", "paid 30", "success")]
+    assert (
+        sorted(returned(script)) == told
+    )  # in which order the model hears of them is another in older releases
     assert said(events) == "done"
 
 
@@ -330,3 +334,39 @@ async def test_cancelling_ends_a_turn_that_waits(way: str) -> None:
     assert [row["outcome"] for row in of(events, "input.completed")] == ["cancelled", "cancelled"]
     assert "turn.cancelled" in types(events)
     assert len(script.asked) == 1
+
+
+async def test_a_handler_of_the_agents_own_answers_first_but_never_against_a_person() -> None:
+    asked: list[str] = []
+
+    def handle(context: RunContext[None], requests: DeferredToolRequests) -> DeferredToolResults:
+        asked.extend(call.tool_name for call in (*requests.approvals, *requests.calls))
+        calls: dict[str, Any] = {call.tool_call_id: "by hand" for call in requests.calls}
+        return requests.build_results(calls=calls, approve_all=True)
+
+    script = Script([Use("pay", {"amount": 20}), Use("choose", {})], ["done"])
+    agent = Agent(
+        script.model(), toolsets=[gated(above_ten)], capabilities=[HandleDeferredToolCalls(handler=handle)]
+    )
+
+    @agent.tool_plain
+    def choose() -> str:
+        raise CallDeferred
+
+    async with hosting(PydanticAIAgent(agent)) as host:
+        events = await answered(host, "pay", False)
+    assert sorted(asked) == ["choose", "pay"]
+    assert sorted(returned(script)) == [
+        ("choose", "by hand", "success"),
+        ("pay", "a person refused pay", "failed"),
+    ]
+    assert one(events, "input.requested")["toolName"] == "pay"
+
+
+async def test_a_call_refused_once_may_be_made_again_under_the_same_id() -> None:
+    call = Use("pay", {"amount": 20}, call_id="the same")
+    script = Script([call], [call], ["done"])
+    async with hosting(PydanticAIAgent(agents(script)["requires_approval"])) as host:
+        events = await answered(host, "pay", False, True)
+    assert returned(script) == [("pay", "paid 20", "success")]
+    assert len(of(events, "input.requested")) == 2

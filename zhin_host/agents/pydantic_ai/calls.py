@@ -114,7 +114,11 @@ class Calls:
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._definitions: dict[str, ToolDefinition] = {}
-        self._early: dict[str, EarlyApproval] = {}
+        self._early: dict[
+            str, EarlyApproval
+        ] = {}  # by the model's id of the call, until the framework runs it
+        self._refused: dict[str, Denied] = {}  # likewise, until `settle` tells the framework
+        self._to_close: list[EarlyApproval] = []
 
     def opened(self, tools: Mapping[str, ToolsetTool[Any]]) -> dict[str, ToolsetTool[Any]]:
         """The tools as the framework may call them at once, those that require approval too: here the host asks."""
@@ -122,17 +126,26 @@ class Calls:
         return {name: _opened(tool) for name, tool in tools.items()}
 
     async def call(self, call: Call) -> Any:
-        """What the framework gets of a call: its result, or that a person refused it.
+        """The result of a call.
 
         Raises:
             ModelRetry, ToolFailed: As the tool raised it, or its arguments or result do not fit the log.
-            ApprovalRequired, CallDeferred: It waits; `settle` is asked next.
+            ApprovalRequired: A person refused it, which `settle` tells when it is asked next; or it still waits.
+            CallDeferred: It waits for an answer, for which `settle` asks.
             ActionFailed: The tool raised anything else; left uncaught it ends the turn, which a person may resume.
         """
+        model_id = call.context.tool_call_id or ""
+        if refused := self._refused.pop(
+            model_id, None
+        ):  # and a handler of the agent's own allowed it after that
+            raise ToolFailed(refused.message)
         recorded = await self._recorded(call)
-        match None if isinstance(recorded, Denied) else waits_for(recorded):
+        if isinstance(recorded, Denied):
+            self._refused[model_id] = recorded
+            raise ApprovalRequired
+        match waits_for(recorded):
             case None:
-                return recorded if isinstance(recorded, Denied) else result_of(recorded)
+                return result_of(recorded)
             case "approval":
                 raise ApprovalRequired(metadata_of(recorded))
             case "question":
@@ -159,7 +172,7 @@ class Calls:
 
     async def close(self) -> None:
         """End what the run has left behind."""
-        for early in self._early.values():
+        for early in self._to_close:
             await early.close()
 
     async def _recorded(self, call: Call) -> Any:
@@ -188,14 +201,17 @@ class Calls:
         return await _told(self._turn.call_tool(hosted_tool(definition, perform, approval=approval), **form))
 
     async def _approved(self, ctx: RunContext[Any], call: ToolCallPart) -> ToolApproved | Denied:
-        """A person's word on a call that a validator or a hook, not the tool, wants to be allowed."""
+        """A person's word on a call: given already, or asked for because a validator or a hook wants it allowed."""
+        if refused := self._refused.pop(call.tool_call_id, None):
+            return refused
         manager = ctx.tool_manager
         known = None if manager is None else manager.get_tool_def(call.tool_name)
         definition = self._definitions.get(call.tool_name) or known or ToolDefinition(name=call.tool_name)
-        early = self._early[call.tool_call_id] = EarlyApproval(self._turn, definition, call.args_as_dict())
+        early = EarlyApproval(self._turn, definition, call.args_as_dict())
+        self._to_close.append(early)
         verdict = await early.verdict()
-        if isinstance(verdict, Denied):
-            del self._early[call.tool_call_id]
+        if isinstance(verdict, ToolApproved):
+            self._early[call.tool_call_id] = early
         return verdict
 
     async def _answered(self, call: ToolCallPart, metadata: Mapping[str, Any]) -> Any:
