@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import Agent, ModelRetry, RunContext, TextOutput
+from pydantic_ai import Agent, ModelRetry, RunContext, TextOutput, UsageLimits
 from pydantic_ai.capabilities import ProcessEventStream
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import (
@@ -422,3 +422,18 @@ def test_metadata_that_name_no_option_are_refused_where_they_are_written() -> No
 
     with pytest.raises(TypeError, match="repeatble"):
         PydanticAIAgent(agent)
+
+
+async def test_a_turn_that_uses_more_than_it_may_fails() -> None:
+    agent = Agent(Script(*10 * [[Use("look", {})]]).model())
+
+    @agent.tool_plain
+    def look() -> int:
+        return 1
+
+    async with hosting(PydanticAIAgent(agent, usage_limits=UsageLimits(request_limit=3))) as host:
+        events = await host.run()
+    failed = one(events, "turn.failed")
+    assert failed["code"] == "AGENT_FAILED"
+    assert failed["message"].startswith("UsageLimitExceeded")
+    assert len(of(events, "action.result")) == 6

@@ -370,3 +370,18 @@ async def test_a_call_refused_once_may_be_made_again_under_the_same_id() -> None
         events = await answered(host, "pay", False, True)
     assert returned(script) == [("pay", "paid 20", "success")]
     assert len(of(events, "input.requested")) == 2
+
+
+async def test_a_tool_that_its_metadata_have_asked_about_is_told_that_it_was_allowed() -> None:
+    script = Script([Use("pay", {"amount": 20})], ["done"])
+    agent = Agent(script.model())
+
+    @agent.tool(metadata={"zhin": {"approval": "always"}})
+    def pay(context: RunContext[Any], amount: int) -> bool:
+        above_ten(context, amount)
+        return context.tool_call_approved
+
+    async with hosting(PydanticAIAgent(agent)) as host:
+        events = await answered(host, "pay", True)
+    assert len(of(events, "input.requested")) == 1
+    assert returned(script) == [("pay", True, "success")]

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from pydantic_ai import Agent
+from pydantic_ai import Agent, UsageLimits
 
 from zhin_host import Retry, Tool, Turn
 from zhin_host.agents.pydantic_ai.calls import Calls
@@ -32,6 +32,7 @@ class PydanticAIAgent:
         retry: When a model's request that failed is sent again; PassingModelError is a failure that may pass (408,
             409, 425, 429, 5xx, no connection). None: never.
         version: Said in turn.started, so that a changed agent is known; "" says none.
+        usage_limits: What one turn may use; None: as the library has it.
         history_bytes_max: The most that the messages saved for the next turn take as JSON; the oldest whole exchanges
             go first.
 
@@ -48,6 +49,7 @@ class PydanticAIAgent:
         deps: Any = None,
         retry: Retry | None = RETRY,
         version: str = "",
+        usage_limits: UsageLimits | None = None,
         history_bytes_max: int = HISTORY_BYTES_MAX,
     ) -> None:
         self.name = agent.name or "agent"
@@ -56,6 +58,7 @@ class PydanticAIAgent:
         self._agent = agent
         self._deps = deps
         self._retry = retry
+        self._usage_limits = usage_limits
         self._history_bytes_max = history_bytes_max
 
     async def __call__(self, turn: Turn) -> None:
@@ -73,6 +76,7 @@ class PydanticAIAgent:
                 message_history=messages_of(saved) or None,
                 conversation_id=turn.session_id,
                 run_id=turn.turn_id,
+                usage_limits=self._usage_limits,
                 infer_name=False,
                 capabilities=[Hosted(turn, calls, voice, self._retry)],
             )

@@ -17,7 +17,7 @@ from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 from pydantic_core import to_json
 
 from zhin_host import ActionFailed, RequestExpired, ToolDenied, Turn
-from zhin_host.agents.pydantic_ai.declared import hosted_tool
+from zhin_host.agents.pydantic_ai.declared import ASKING, hosted_tool, policy_of
 from zhin_host.agents.pydantic_ai.early import EarlyApproval
 from zhin_host.agents.pydantic_ai.question import question_of
 from zhin_host.agents.pydantic_ai.values import (
@@ -182,7 +182,7 @@ class Calls:
             form = early.arguments
             return await _told(early.run(lambda shown: call.perform(shown, form, is_approved=True)))
         definition = self._definitions[call.tool.tool_def.name]
-        is_approved = call.context.tool_call_approved or definition.kind == "unapproved"
+        is_approved = call.context.tool_call_approved or policy_of(definition) in ASKING
         recorded = await self._act(call, definition, is_approved=is_approved)
         if is_approved or waits_for(recorded) != APPROVAL:
             return recorded

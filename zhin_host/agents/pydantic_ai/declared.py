@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from pydantic_ai import Agent
@@ -13,6 +13,9 @@ from zhin_host import Tool
 
 METADATA_KEY: Final = "zhin"
 """In a tool's metadata: what the host is told of it, by the names that `zhin_host.tool` takes."""
+
+ASKING: Final = ("once", "always", "on-risk")
+"""The policies under which a call that runs was allowed by a person."""
 
 
 def hosted_tool(definition: ToolDefinition, function: Any, *, approval: str | None = None) -> Tool:
@@ -28,14 +31,17 @@ def hosted_tool(definition: ToolDefinition, function: Any, *, approval: str | No
     Raises:
         TypeError: The metadata name an option or a policy that there is none.
     """
-    options: dict[str, Any] = {"approval": "always" if definition.kind == "unapproved" else "never"}
-    options |= (definition.metadata or {}).get(METADATA_KEY, {})
-    if approval is not None:
-        options["approval"] = approval
+    options = {**_options(definition), "approval": approval or policy_of(definition)}
     description = definition.description or ""
     return Tool.from_schema(
         definition.name, description, definition.parameters_json_schema, function, **options
     )
+
+
+def policy_of(definition: ToolDefinition) -> Any:
+    """When a person is asked before a call: as the metadata say, else always for a tool that requires approval."""
+    default = "always" if definition.kind == "unapproved" else "never"
+    return _options(definition).get("approval", default)
 
 
 def declared_tools(agent: Agent[Any, Any]) -> tuple[Tool, ...]:
@@ -50,6 +56,11 @@ def _definitions(toolsets: Iterable[AbstractToolset[Any]]) -> Iterator[ToolDefin
     for toolset in toolsets:
         if isinstance(toolset, FunctionToolset):
             yield from (tool.tool_def for tool in toolset.tools.values())
+
+
+def _options(definition: ToolDefinition) -> Mapping[str, Any]:
+    options: Mapping[str, Any] = (definition.metadata or {}).get(METADATA_KEY, {})
+    return options
 
 
 async def _not_here(**arguments: Any) -> None:
