@@ -15,12 +15,14 @@ from pydantic_ai import (
     CallDeferred,
     ModelRetry,
     RunContext,
+    Tool,
     ToolReturn,
 )
 
 from tests.agents.scripts_pydantic_ai import Script, Thought, Use, told
-from tests.agents.test_pydantic_ai import Town
+from tests.agents.test_pydantic_ai import Town, said
 from tests.agents.test_pydantic_ai_approvals import WAYS, agents
+from tests.hosting import hosting
 from tests.redrive.drive import NOBODY, counted_text, events_of, faults_below, until_rest
 from zhin_host import AgentSessionHost, create_agent_session_host, current_action
 from zhin_host.agents.pydantic_ai import PydanticAIAgent
@@ -182,3 +184,41 @@ async def test_the_model_is_told_of_files_by_the_record_as_by_the_tools(tmp_path
     files = [getattr(item, "data", None) for _, content in told(again.asked[-1][-1]) for item in content]
     assert b"\xff\x00" in files
     assert b"\xfe\x01" in files
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_turn_that_waits_leaves_memory_and_goes_on_when_it_is_answered(way: str) -> None:
+    script = Script([Use("pay", {"amount": 20}), Use("pay", {"amount": 30})], ["done"])
+    async with hosting(PydanticAIAgent(agents(script)[way]), parked_s=0.0) as host:
+        accepted = await host.start("go")
+        requests = await host.asked(accepted.session_id, 2)
+        host.clock.advance(1)
+        await host.host._sessions.drop_idle()
+        assert not host.is_in_memory(accepted.session_id)
+        for request in requests:
+            await host.approve(accepted.session_id, request.request_id)
+        events = await host.idle(accepted.session_id)
+    assert said(events) == "done"
+    assert len(script.asked) == 2
+
+
+async def test_a_turn_goes_on_with_the_answers_it_has_when_its_model_was_changed(data_dir: Path) -> None:
+    before, after = Script([Use("pay", {"amount": 20})]), Script(["never asked for"], ["done by another"])
+    async with host_of(agents(before)["requires_approval"], data_dir) as host:
+        handle = await host.run("go")
+        async for _ in host.stream(handle.session_id):
+            pass
+    async with host_of(Agent(after.model(), tools=[payer()]), data_dir) as host:
+        handle = await host.resume(handle.session_id)
+        await handle.answer(True)
+        assert (await handle.result()).text == "done by another"
+    assert (len(before.asked), len(after.asked)) == (1, 1)
+
+
+def payer() -> Tool[None]:
+    """The tool of the agent before."""
+
+    def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    return Tool(pay, requires_approval=True)
