@@ -114,10 +114,9 @@ class Calls:
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._definitions: dict[str, ToolDefinition] = {}
-        self._early: dict[
-            str, EarlyApproval
-        ] = {}  # by the model's id of the call, until the framework runs it
-        self._refused: dict[str, Denied] = {}  # likewise, until `settle` tells the framework
+        # By the model's id of the call: until the framework runs it, and until `settle` tells the framework.
+        self._early: dict[str, EarlyApproval] = {}
+        self._refused: dict[str, Denied] = {}
         self._to_close: list[EarlyApproval] = []
 
     def opened(self, tools: Mapping[str, ToolsetTool[Any]]) -> dict[str, ToolsetTool[Any]]:
@@ -135,9 +134,8 @@ class Calls:
             ActionFailed: The tool raised anything else; left uncaught it ends the turn, which a person may resume.
         """
         model_id = call.context.tool_call_id or ""
-        if refused := self._refused.pop(
-            model_id, None
-        ):  # and a handler of the agent's own allowed it after that
+        if refused := self._refused.pop(model_id, None):
+            # A handler of the agent's own allowed it after that.
             raise ToolFailed(refused.message)
         recorded = await self._recorded(call)
         if isinstance(recorded, Denied):
@@ -186,9 +184,8 @@ class Calls:
         recorded = await self._act(call, definition, is_approved=is_approved)
         if is_approved or waits_for(recorded) != APPROVAL:
             return recorded
-        return await self._act(
-            call, definition, is_approved=True, approval="always"
-        )  # the tool itself asks for it
+        # The tool itself has found that somebody must allow it.
+        return await self._act(call, definition, is_approved=True, approval="always")
 
     async def _act(
         self, call: Call, definition: ToolDefinition, *, is_approved: bool, approval: str | None = None

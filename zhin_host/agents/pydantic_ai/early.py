@@ -58,7 +58,7 @@ class EarlyApproval:
     async def close(self) -> None:
         """End the action if the framework never came to it."""
         self._action.cancel()
-        await asyncio.wait({self._action})
+        await asyncio.gather(self._action, return_exceptions=True)
 
     async def _perform(self, **shown: Any) -> Any:
         self._is_allowed.set()
