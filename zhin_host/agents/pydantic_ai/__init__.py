@@ -18,6 +18,6 @@ except ModuleNotFoundError as error:
     ) from None
 
 from zhin_host.agents.pydantic_ai.agent import PydanticAIAgent
-from zhin_host.agents.pydantic_ai.model import PassingModelError
+from zhin_host.agents.pydantic_ai.model import ModelUnavailable
 
-__all__ = ["PassingModelError", "PydanticAIAgent"]
+__all__ = ["ModelUnavailable", "PydanticAIAgent"]

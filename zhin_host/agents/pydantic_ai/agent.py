@@ -13,10 +13,10 @@ from zhin_host.agents.pydantic_ai.calls import Calls
 from zhin_host.agents.pydantic_ai.capability import Hosted
 from zhin_host.agents.pydantic_ai.declared import declared_tools
 from zhin_host.agents.pydantic_ai.memory import ended_run, has_ended, messages_of
-from zhin_host.agents.pydantic_ai.model import PassingModelError
+from zhin_host.agents.pydantic_ai.model import ModelUnavailable
 from zhin_host.agents.pydantic_ai.voice import Voice, answers_in_text
 
-RETRY: Final = Retry(on=(PassingModelError,))
+RETRY: Final = Retry(on=(ModelUnavailable,))
 HISTORY_BYTES_MAX: Final = 256 * 1024
 
 
@@ -29,7 +29,7 @@ class PydanticAIAgent:
         agent: The agent as it is; nothing in it needs to know of the host.
         deps: What its tools find in `RunContext.deps`: a value for all turns, or a function of the Turn, async or not,
             that makes it for each attempt of one.
-        retry: When a model's request that failed is sent again; PassingModelError is a failure that may pass (408,
+        retry: When a model's request that failed is sent again; ModelUnavailable is a failure that may pass (408,
             409, 425, 429, 5xx, no connection). None: never.
         version: Said in turn.started, so that a changed agent is known; "" says none.
         usage_limits: What one turn may use; None: as the library has it.

@@ -59,10 +59,10 @@ def finish_reason_of(messages: Sequence[ModelMessage]) -> str:
 
 
 def usage_of(run: AgentRunResult[Any]) -> dict[str, Any]:
-    """What the whole run used: requests, tool calls and tokens; what is zero is left out."""
+    """What the whole run used: calls of models and tools, and tokens; what is zero is left out."""
     used = run.usage
     counts = {
-        "requests": used.requests,
+        "modelCalls": used.requests,
         "toolCalls": used.tool_calls,
         "inputTokens": used.input_tokens,
         "outputTokens": used.output_tokens,

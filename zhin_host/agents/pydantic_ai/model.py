@@ -30,7 +30,7 @@ _RESPONSE: Final = TypeAdapter(ModelResponse)
 _PASSING: Final = frozenset({408, 409, 425, 429})
 
 
-class PassingModelError(ModelAPIError):
+class ModelUnavailable(ModelAPIError):
     """A model's request failed in a way that may pass: its service is away, too busy, or had an error of its own."""
 
 
@@ -79,19 +79,18 @@ class RecordedModel(WrapperModel):
         parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None,
     ) -> ModelResponse:
-        # The log has how many messages were sent: the messages themselves stand before it, each once. Nor does it
-        # have the model's name here, which the answer tells: a turn goes on when the model was changed meanwhile.
-        async def ask(messages: int) -> Any:  # noqa: ARG001 - shown in the log
+        # Without arguments: another model, or more room for history, is no other path for a turn that is under way.
+        async def ask() -> Any:
             self._voice.begin()
             try:
                 response = await self._answer(sent, settings, parameters, run_context)
             except Exception as error:
                 if _may_pass(error):
-                    raise PassingModelError(self.model_name, str(error)) from error
+                    raise ModelUnavailable(self.model_name, str(error)) from error
                 raise
             return _RESPONSE.dump_python(response, mode="json")
 
-        recorded = await self._turn.run(ACTION, ask, messages=len(sent), retry=self._retry)
+        recorded = await self._turn.run(ACTION, ask, retry=self._retry)
         response = _RESPONSE.validate_json(to_json(recorded))
         self._voice.remember(response)
         return response
