@@ -18,14 +18,15 @@ from pydantic_ai import (
     Tool,
     ToolReturn,
 )
+from pydantic_ai.exceptions import ModelHTTPError
 
 from tests.agents.scripts_pydantic_ai import Script, Thought, Use, told
 from tests.agents.test_pydantic_ai import Town, said
 from tests.agents.test_pydantic_ai_approvals import WAYS, agents
-from tests.hosting import hosting
+from tests.hosting import hosting, one
 from tests.redrive.drive import NOBODY, counted_text, events_of, faults_below, until_rest
-from zhin_host import AgentSessionHost, create_agent_session_host, current_action
-from zhin_host.agents.pydantic_ai import PydanticAIAgent
+from zhin_host import AgentSessionHost, Retry, create_agent_session_host, current_action
+from zhin_host.agents.pydantic_ai import ModelUnavailable, PydanticAIAgent
 from zhin_host.errors import SessionNotFound
 
 LEDGER: Counter[str] = Counter()  # callId -> how often its function ran to its end
@@ -218,3 +219,18 @@ def payer() -> Tool[None]:
         return f"paid {amount}"
 
     return Tool(pay, requires_approval=True)
+
+
+async def test_an_answer_whose_stream_breaks_off_is_asked_for_again_and_counts_once() -> None:
+    script = Script(["half ", ModelHTTPError(503, "busy")], ["never"])
+    agent = Agent(script.model())
+    hosted = PydanticAIAgent(agent, retry=Retry(attempts=3, delay_s=0, on=(ModelUnavailable,)))
+    async with hosting(hosted) as host:
+        accepted = await host.start("go")
+        await host.seen(accepted.session_id, "action.retrying")
+        script.rows = (["a whole ", "answer"],)
+        events = await host.idle(accepted.session_id)
+    assert said(events) == "a whole answer"
+    assert "discardFrom" in one(events, "step.resumed")
+    assert one(events, "action.retrying")["error"]["type"] == "ModelUnavailable"
+    assert len(script.asked) == 2
