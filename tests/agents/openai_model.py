@@ -68,6 +68,7 @@ class ScriptedModel(Model):
         reply: From the input items to the parts of the answer.
         between: Awaited before each piece.
         streams: Whether pieces are told, or the answer only as a whole.
+        name: A part of every id that it makes.
     """
 
     model = "scripted"
@@ -78,10 +79,12 @@ class ScriptedModel(Model):
         between: Callable[[], Awaitable[None]] | None = None,
         *,
         streams: bool = True,
+        name: str = "m",
     ) -> None:
         self.reply = reply
         self.between = between
         self.streams = streams
+        self.name = name
         self.asked: list[list[Any]] = []
         self.open = 0
 
@@ -96,7 +99,7 @@ class ScriptedModel(Model):
         self.open += 1
         try:
             for at, part in enumerate(self.reply(items)):
-                name = f"{len(items)}_{at}"
+                name = f"{self.name}_{len(items)}_{at}"
                 item = _item(name, part)
                 async for event in self._pieces(item.id, part):
                     yield event

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, cast
 
 import openai
@@ -73,19 +73,24 @@ class OpenAIAgent:
 
     async def __call__(self, turn: Turn) -> None:
         """Answer the turn's message, with what was said in the turns before."""
+        saved = turn.state or {}
+        if saved.get("turnId") == turn.turn_id:  # a crash came between this turn's last line and its end
+            await turn.finish(usage=saved["usage"])
+            return
         async with hosting(HostedRun(turn, self._retry, self._unrepeatable)) as run:
-            result = await self._result(run)
+            result = await self._result(run, saved)
             last = result.new_items[-1] if result.new_items else None
             if isinstance(last, ToolCallOutputItem):  # a tool's output is the answer; no model has said it
                 await run.say(_text_of(result.final_output))
-            await turn.finish(usage=_usage_of(result))
-            items = exchanges_within(self._history_bytes, cast("list[Any]", result.to_input_list()))
-            await turn.checkpoint({"agent": result.last_agent.name, "input": items})
+        usage = _usage_of(result)
+        await turn.finish(usage=usage)
+        items = exchanges_within(self._history_bytes, cast("list[Any]", result.to_input_list()))
+        state = {"turnId": turn.turn_id, "agent": result.last_agent.name, "input": items, "usage": usage}
+        await turn.checkpoint(state)
 
-    async def _result(self, run: HostedRun) -> RunResult:
+    async def _result(self, run: HostedRun, saved: Mapping[str, Any]) -> RunResult:
         """Run, and whenever the SDK stops for approvals, go on once a person has decided one of them."""
         turn = run.turn
-        saved = turn.state or {}
         given: Any = [*saved.get("input", ()), {"role": "user", "content": turn.message}]
         agent = self._named(saved.get("agent"))
         context = None if self._context is None else self._context(turn)
