@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from agents import Model, ModelResponse
+from agents import Model, ModelResponse, Usage
 from openai.types.responses import (
     Response,
     ResponseCompletedEvent,
@@ -89,7 +89,10 @@ class ScriptedModel(Model):
         self.open = 0
 
     async def get_response(self, *args: Any, **kwargs: Any) -> ModelResponse:
-        raise NotImplementedError
+        [whole] = [
+            event.item async for event in self.stream_response(*args, **kwargs) if hasattr(event, "item")
+        ]
+        return ModelResponse(output=[whole], usage=Usage(), response_id=None)
 
     async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         given = kwargs["input"] if "input" in kwargs else args[1]

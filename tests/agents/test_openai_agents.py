@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from agents import Agent, function_tool
 
-from tests.agents.openai_model import Call, Item, Reply, Say, ScriptedModel, Think, message, outputs, say
+from tests.agents.openai_model import Call, Reply, ScriptedModel, Think, message, outputs, say
 from tests.hosting import hosting, last, one, types
 from zhin_host.agents.openai_agents import OpenAIAgent, ask_person
 
@@ -54,9 +54,9 @@ async def test_text_and_reasoning_are_streamed_before_the_models_answer_is_recor
     assert [
         (event.data["toolName"], event.data["input"]) for event in events if event.type == "actions.requested"
     ] == [
-        ("model", {"model": "scripted", "messages": 1}),
+        ("model", {"messages": 1}),
         ("look_up", {"topic": "cats"}),
-        ("model", {"model": "scripted", "messages": 5}),
+        ("model", {"messages": 5}),
     ]
 
 
@@ -327,7 +327,7 @@ def researches(items: list[Any]) -> list[Any]:
     )
 
 
-def team(needs_approval: bool = False) -> OpenAIAgent:
+def team(*, needs_approval: bool = False) -> OpenAIAgent:
     """One agent that asks two others side by side; each of them publishes when a person allows it."""
     helpers = [Agent(name=name, model=ScriptedModel(publishes, name=name), tools=[publish]) for name in "ab"]
     tools: list[Any] = [

@@ -97,9 +97,8 @@ def _recorded(events: list[dict[str, Any]], name: str) -> int:
     return sum(row["toolName"] == name for row in rows)
 
 
-async def _cut(make: Callable[[], Any], whole: Path, session_id: str, at: int, directory: Path) -> None:
-    """Keep the events before `at`, and drive the session to its end."""
-    before = events_of(whole, session_id)[:at]
+def _keep(whole: Path, session_id: str, at: int, directory: Path) -> None:
+    """Make a data directory that holds the events before `at`, as a crash leaves it."""
     directory.mkdir(mode=0o700)
     log = directory / f"{session_id}.ndjson"
     log.write_bytes(b"".join((whole / log.name).read_bytes().splitlines(keepends=True)[:at]))
@@ -107,6 +106,12 @@ async def _cut(make: Callable[[], Any], whole: Path, session_id: str, at: int, d
     mark = directory / f"{session_id}.open"
     mark.write_text("running")
     mark.chmod(0o600)
+
+
+async def _go_on(make: Callable[[], Any], whole: Path, session_id: str, at: int, directory: Path) -> None:
+    """Drive a session that was cut before `at` to its end, which is that of the whole one."""
+    before = events_of(whole, session_id)[:at]
+    _keep(whole, session_id, at, directory)
     RAN.clear()
     agent, models = make()
     async with create_agent_session_host(agent, data_dir=directory, fsync="never") as host:
@@ -140,5 +145,5 @@ async def test_a_turn_cut_down_after_any_event_goes_on_from_its_record(
     received = [event["type"] for event in events].index("message.received")
     completed = [event["type"] for event in events].index("turn.completed")
     for at in range(received + 1, completed + 1):
-        await _cut(make, whole, session_id, at, tmp_path / str(at))
+        await _go_on(make, whole, session_id, at, tmp_path / str(at))
     assert faults_below(tmp_path) == []

@@ -13,8 +13,9 @@ from agents.run import DEFAULT_MAX_TURNS
 from zhin_host import Retry, Tool, Turn
 from zhin_host.agents.openai_agents.history import HISTORY_BYTES, exchanges_within
 from zhin_host.agents.openai_agents.model import recorded_model, recorded_provider
-from zhin_host.agents.openai_agents.prepared import agents_of, prepare
+from zhin_host.agents.openai_agents.prepared import agents_of, prepare, servers_of
 from zhin_host.agents.openai_agents.run import HostedRun, hosting
+from zhin_host.agents.openai_agents.servers import Servers
 from zhin_host.agents.openai_agents.tools import described
 
 RETRY: Final = Retry(
@@ -27,7 +28,7 @@ class OpenAIAgent:
     """Runs an agent of the SDK once for each turn: what it asks its model and what its tools do are actions.
 
     The agent, the agents it knows and their tools are prepared in place: their models and tools look whether a turn of
-    a host runs. Without one they do what they did before.
+    a host runs. Without one they do what they did before. Their MCP servers are connected while turns run.
 
     Args:
         agent: Who answers a session's first message. Later ones go to the agent that answered last.
@@ -70,6 +71,7 @@ class OpenAIAgent:
         self._retry = retry
         self._history_bytes = history_bytes
         self._unrepeatable = frozenset(unrepeatable)
+        self._servers = Servers()
 
     async def __call__(self, turn: Turn) -> None:
         """Answer the turn's message, with what was said in the turns before."""
@@ -77,7 +79,8 @@ class OpenAIAgent:
         if saved.get("turnId") == turn.turn_id:  # a crash came between this turn's last line and its end
             await turn.finish(usage=saved["usage"])
             return
-        async with hosting(HostedRun(turn, self._retry, self._unrepeatable)) as run:
+        run = HostedRun(turn, self._retry, self._unrepeatable)
+        async with self._servers.connected(servers_of(self._agent)), hosting(run):
             result = await self._result(run, saved)
             last = result.new_items[-1] if result.new_items else None
             if isinstance(last, ToolCallOutputItem):  # a tool's output is the answer; no model has said it

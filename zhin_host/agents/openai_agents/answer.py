@@ -62,7 +62,8 @@ def _usage_of(form: dict[str, Any] | None) -> Usage:
     given = form or {}
     tokens = {name: given.get(name) or 0 for name in ("input_tokens", "output_tokens", "total_tokens")}
     details = {
-        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0} | _of(given, "input_tokens_details"),
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0}
+        | _of(given, "input_tokens_details"),
         "output_tokens_details": {"reasoning_tokens": 0} | _of(given, "output_tokens_details"),
     }
     return _USAGE.validate_python({"requests": 1, **tokens, **details})

@@ -54,17 +54,18 @@ class RecordedModel(Model):
 
     async def _answered(self, run: HostedRun, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ModelResponse:
         run.works()
+        if not run.within:
+            await run.approvals.close_unused()  # the step before is over
         given = kwargs["input"] if "input" in kwargs else args[1]
 
-        async def ask(model: str, messages: int, within: str = "") -> dict[str, Any]:  # noqa: ARG001 - for the log
-            return form_of(await self._streamed(run, args, kwargs))
+        async def ask(messages: int, within: str = "") -> dict[str, Any]:  # noqa: ARG001 - for the log
+            return {"model": self._name, **form_of(await self._streamed(run, args, kwargs))}
 
-        # Calls of agents as tools run side by side: `within` keeps their requests apart in every attempt.
+        # Calls of agents as tools run side by side: `within` keeps their requests apart in every attempt. The model's
+        # name is in the answer: a turn that waits for a person goes on when another model was put in its place.
         within = {"within": run.within} if run.within else {}
         messages = len(given) if isinstance(given, list) else 1
-        form = await run.turn.run(
-            "model", ask, retry=run.retry, model=self._name, messages=messages, **within
-        )
+        form = await run.turn.run("model", ask, retry=run.retry, messages=messages, **within)
         response = response_of(form)
         if not run.within:
             run.has_said(text_of(response.output))

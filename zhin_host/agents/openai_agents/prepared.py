@@ -18,6 +18,7 @@ from agents import (
     ToolSearchTool,
     WebSearchTool,
 )
+from agents.mcp import MCPServer
 
 from zhin_host.agents.openai_agents.model import RecordedModel, recorded_model
 from zhin_host.agents.openai_agents.tools import is_recorded, recorded
@@ -43,6 +44,20 @@ def agents_of(agent: Agent[Any]) -> Iterator[Agent[Any]]:
             known[id(one)] = one
             yield one
             waiting.extend(filter(None, map(_target, one.handoffs)))
+
+
+def servers_of(agent: Agent[Any]) -> list[MCPServer]:
+    """The MCP servers of the agent and of all it leads to, each once."""
+    known: dict[int, MCPServer] = {}
+    seen: set[int] = set()
+    waiting = [agent]
+    while waiting:
+        for one in agents_of(waiting.pop()):
+            if id(one) not in seen:
+                seen.add(id(one))
+                known.update((id(server), server) for server in one.mcp_servers)
+                waiting.extend(filter(None, map(_inner, one.tools)))
+    return list(known.values())
 
 
 def prepare(agent: Agent[Any]) -> None:
@@ -90,7 +105,7 @@ def _prepare_tool(tool: Tool) -> None:
 
 
 def _prepare_function(tool: FunctionTool) -> None:
-    inner = getattr(tool, "_agent_instance", None)
+    inner = _inner(tool)
     if inner is not None:
         prepare(inner)
     invoker: Any = tool.on_invoke_tool
@@ -101,6 +116,11 @@ def _prepare_function(tool: FunctionTool) -> None:
     elif not is_recorded(invoke):
         # Beneath what turns errors into words for the model, so that a failing tool is a failed action.
         invoker._invoke_tool_impl = recorded(tool, invoke)  # noqa: SLF001 - the SDK has no seam there
+
+
+def _inner(tool: Tool) -> Agent[Any] | None:
+    """The agent that a tool is."""
+    return getattr(tool, "_agent_instance", None)
 
 
 def _target(handoff: Agent[Any] | Handoff[Any, Any]) -> Agent[Any] | None:
