@@ -52,7 +52,7 @@ def _call(call_id: str, name: str, **arguments: str) -> dict[str, Any]:
 @function_tool(needs_approval=True)
 async def publish(page: str) -> str:
     """Publish a page; returns where it stands."""
-    return f"https://pages.example/{page.split()[-1]}"
+    return f"https://pages.example/{page.rsplit(maxsplit=1)[-1]}"
 
 
 assistant = Agent(

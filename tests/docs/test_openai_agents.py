@@ -19,11 +19,10 @@ PAGE = "openai-agents.md"
 def test_the_agent_waits_for_a_person_over_a_kill(agent: str, tmp_path: Path, data_dir: Path) -> None:
     [source] = [block.text for block in blocks_of(PAGE) if block.file == "publisher.py"]
     (tmp_path / "publisher.py").write_text(source)
-    more = {"PYTHONPATH": os.fspath(ROOT)}
-    with Host(tmp_path, "--agent", agent, "--data-dir", data_dir, **more) as host:
+    with Host(tmp_path, "--agent", agent, "--data-dir", data_dir, PYTHONPATH=os.fspath(ROOT)) as host:
         accepted, request_id = host.parked("cats")
         host.kill()
-    with Host(tmp_path, "--agent", agent, "--data-dir", data_dir, **more) as host:
+    with Host(tmp_path, "--agent", agent, "--data-dir", data_dir, PYTHONPATH=os.fspath(ROOT)) as host:
         answered = run("approve", request_id, "--url", host.url, cwd=tmp_path)
         assert "Approved: Allow publish?" in answered.stdout, answered.stderr
         events = host.events(accepted["sessionId"])

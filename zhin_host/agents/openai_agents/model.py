@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from agents import Model, ModelBehaviorError, ModelProvider, ModelResponse, ModelRetryAdvice
@@ -47,8 +48,9 @@ class RecordedModel(Model):
     async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         run = current_run()
         if run is None:
-            async for event in self.inner.stream_response(*args, **kwargs):
-                yield event
+            async with _closing(self.inner.stream_response(*args, **kwargs)) as events:
+                async for event in events:
+                    yield event
         else:
             yield _completed(await self._answered(run, args, kwargs))
 
@@ -80,8 +82,7 @@ class RecordedModel(Model):
         speaker = _Speaker(run)
         items: list[Any] = []
         ended: Response | None = None
-        events = self.inner.stream_response(*args, **kwargs)
-        try:
+        async with _closing(self.inner.stream_response(*args, **kwargs)) as events:
             async for event in events:
                 await speaker.hear(event)
                 match event.type:
@@ -95,9 +96,6 @@ class RecordedModel(Model):
                         )
                     case _:
                         pass
-        finally:
-            if hasattr(events, "aclose"):
-                await events.aclose()
         if ended is None:
             raise ModelBehaviorError("the model's stream ended without an answer")
         answer = answer_of(ended, items)
@@ -172,6 +170,16 @@ class _Speaker:
     async def _say(self, item: Any, delta: str) -> None:
         await self._run.say(delta, begins=item not in self._said)
         self._said.add(item)
+
+
+@contextlib.asynccontextmanager
+async def _closing(events: AsyncIterator[Any]) -> AsyncIterator[AsyncIterator[Any]]:
+    """The stream, closed behind the block: its connection is not left to the garbage collector."""
+    try:
+        yield events
+    finally:
+        if isinstance(events, AsyncGenerator):
+            await events.aclose()
 
 
 def _completed(response: ModelResponse) -> ResponseCompletedEvent:
