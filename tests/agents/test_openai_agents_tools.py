@@ -51,6 +51,28 @@ async def test_whatever_a_model_writes_as_arguments_is_shown_and_judged_by_the_s
     assert said == ("ok " if is_good else "An error occurred while running the tool. Please try again. ")
 
 
+async def test_a_failing_tools_error_is_behind_no_other(data_dir: Path) -> None:
+    """The SDK looks through the whole chain of an error, which must have an end."""
+    chains: list[int] = []
+
+    def told(context: Any, error: Exception) -> str:
+        link: BaseException | None = error
+        while link is not None and len(chains) < 9:
+            chains.append(id(link))
+            link = link.__cause__ or link.__context__
+        return "told"
+
+    @function_tool(failure_error_function=told)
+    async def fetch(page: str) -> str:
+        raise OSError(page)
+
+    for arguments in ('{"page": "x"}', "{not json"):
+        _, said = await tool_result(hosted(calling("fetch", arguments), fetch), data_dir)
+        assert said == "told "
+        assert len(chains) == len(set(chains))
+        chains.clear()
+
+
 @dataclasses.dataclass
 class Point:
     x: int

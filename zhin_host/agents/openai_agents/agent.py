@@ -120,7 +120,7 @@ class OpenAIAgent:
             )
         except Exception as error:
             failure = run.failure_behind(error)
-            if failure is None:
+            if failure is None or failure is error:
                 raise
             raise failure from error  # it names the action, which a person may then have tried again
 

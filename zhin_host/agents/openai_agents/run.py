@@ -85,13 +85,21 @@ class HostedRun:
         Raises:
             Exception: What the tool raised, or `RecordedFailure` where only the record knows of it.
         """
-        with self._told():
-            return await self.turn.call_tool(tool, **arguments)
+        return await self.finish(self.turn.call_tool(tool, **arguments))
 
     async def finish(self, call: Awaitable[Any]) -> Any:
-        """Wait for a call of a tool that a person has allowed; otherwise as `act`."""
-        with self._told():
+        """Wait for a call of a tool that goes on already; otherwise as `act`."""
+        self.works()
+        try:
             return await call
+        except ActionFailed as failure:
+            failed = failure
+        cause = failed.__cause__
+        error = cause if isinstance(cause, Exception) else RecordedFailure(failed)
+        self._failures.append((error, failed))
+        # Here and not where it was caught: the error and its failure would each be behind the other, and whoever goes
+        # through a chain of errors to its end, as the SDK does, would never come to it.
+        raise error
 
     def is_repeatable(self, name: str) -> bool:
         """Whether a tool of this name may run again when a crash cut it off."""
@@ -101,19 +109,6 @@ class HostedRun:
         """The task that calls belongs to the run: it has ended when the turn does."""
         if (task := asyncio.current_task()) is not None:
             self._tasks.add(task)
-
-    @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """Who called gets the error itself; `failure_behind` knows the action that it came from."""
-        self.works()
-        try:
-            yield
-        except ActionFailed as failure:
-            error = (
-                failure.__cause__ if isinstance(failure.__cause__, Exception) else RecordedFailure(failure)
-            )
-            self._failures.append((error, failure))
-            raise error from None
 
     def failure_behind(self, error: BaseException) -> ActionFailed | None:
         """The failed action that this error comes from, if one does."""
