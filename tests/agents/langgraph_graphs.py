@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
@@ -55,12 +55,16 @@ async def rest(host: AgentSessionHost, handle: TurnHandle) -> list[dict[str, Any
     return [event async for event in host.stream(handle.session_id)]
 
 
-async def requests_of(host: AgentSessionHost, handle: TurnHandle, count: int) -> list[dict[str, Any]]:
-    """What the session waits for, once it waits for so many answers."""
+async def requests_of(
+    host: AgentSessionHost, handle: TurnHandle, count: int, answered: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """What the session waits for, once it waits for so many answers beside those that were given."""
     async for event in host.stream(handle.session_id, until="never"):
-        if len(event["data"].get("pendingRequestIds", ())) == count:
-            break
-    return await handle.requests()
+        if event["type"] == "session.waiting":
+            requests = [row for row in await handle.requests() if row["requestId"] not in answered]
+            if len(requests) == count:
+                return requests
+    raise AssertionError("the session is over")
 
 
 def of(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
