@@ -22,7 +22,7 @@ from zhin_host.driver import TurnDriver
 from zhin_host.engine import Engine, TurnHandle
 from zhin_host.errors import StartupError, StorageUnavailable
 from zhin_host.gauges import Gauges, read_gauges
-from zhin_host.http import AllowAll, check_authenticator, create_app
+from zhin_host.http import AllowAll, Dialect, check_authenticator, create_app
 from zhin_host.intake import Message
 from zhin_host.logline import tell
 from zhin_host.meters import Meters
@@ -65,6 +65,7 @@ class AgentSessionHost:
         *,
         any_host: bool,
         pages: Mapping[str, ASGIApp] | None,
+        dialects: Iterable[Dialect],
     ) -> None:
         self.config = config
         self._agents = agents
@@ -94,6 +95,7 @@ class AgentSessionHost:
             any_host=any_host,
             lifespan=self._lifespan,
             pages=pages,
+            dialects=dialects,
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._starting: asyncio.Task[None] | None = None
@@ -192,6 +194,7 @@ class AgentSessionHost:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._sessions.stop()
+        await asyncio.gather(*map(self._close, self._agents.values()))
         self._persistence.stop()
         tell(_log, logging.INFO, "host.stopped")
 
@@ -245,6 +248,14 @@ class AgentSessionHost:
                 readers=now.readers,
             )
         await self.store.stop()
+
+    async def _close(self, agent: Agent) -> None:
+        """Have an agent let go of what it holds; one that fails at it, or takes too long, holds nothing up."""
+        try:
+            async with asyncio.timeout(self.config.stop_grace_s):
+                await agent.aclose()
+        except Exception:  # noqa: BLE001 - somebody's agent, and everything of ours is safe by now
+            _log.exception("agent %s did not close", agent.name)
 
     async def _tick(self) -> None:
         """The one timer of all streams: heartbeats and slow readers. It waits for no storage."""
@@ -305,6 +316,7 @@ def create_agent_session_host(
     persistence: SessionPersistence | None = None,
     config: Config | None = None,
     pages: Mapping[str, ASGIApp] | None = None,
+    dialects: Iterable[Dialect] = (),
     **settings: Any,
 ) -> AgentSessionHost:
     """A host for an agent, or for several: `{"name": agent, …}`, the first being the default.
@@ -321,6 +333,7 @@ def create_agent_session_host(
         persistence: Where sessions live instead of files or memory.
         config: The settings.
         pages: Apps for people beside the API, by path: `{PATH: Console()}` of zhin_host.console is the web console.
+        dialects: Other protocols that clients speak to the same sessions, such as those of zhin_host.protocols.
         settings: Or the settings one by one, by their names in `zhin_host.config`.
 
     Raises:
@@ -346,6 +359,7 @@ def create_agent_session_host(
         allowed_origins,
         any_host=any_host,
         pages=pages,
+        dialects=dialects,
     )
 
 

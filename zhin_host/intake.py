@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from zhin_host import events as ev
 from zhin_host.agent import Agent
@@ -30,7 +30,7 @@ from zhin_host.errors import (
 )
 from zhin_host.fold import keyed_as
 from zhin_host.index import keyed_session_id, name_of_key
-from zhin_host.ports import Principal
+from zhin_host.ports import Principal, Right
 from zhin_host.redaction import redactor_of
 from zhin_host.session import LiveSession
 from zhin_host.sessions import LiveSessions
@@ -41,6 +41,8 @@ _log = logging.getLogger("zhin_host.intake")
 
 Message = str | list[dict[str, str]]
 OnBusy = Literal["reject", "queue", "interrupt"]
+
+_START: Final = "POST /zhin/v1/session"  # the route, as the names of keyed sessions have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +102,8 @@ class Intake:
     ) -> Accepted:
         """A new session and its first turn; with a key that was used before, that one's answer."""
         message, metadata = self._redactor.form([message, metadata])
-        async with self._once(who, "POST /zhin/v1/session", key):
-            name = None if key is None else name_of_key(who.name, "POST /zhin/v1/session", key.key)
+        async with self._once(who, _START, key):
+            name = None if key is None else name_of_key(who.name, _START, key.key)
             if key is not None and name is not None:
                 before = await self._started_before(who, name, key)
                 if before is not None:
@@ -153,6 +155,18 @@ class Intake:
                 more["discardFrom"] = failed.discard_from
             more.update(_sender(state, who))
             return await self._follow(live, hosted, failed.message, None, **more)
+
+    async def find_made(self, who: Principal, right: Right, key: str) -> SessionId | None:
+        """The session that the caller made with this Idempotency-Key; None when there is none, or it is gone."""
+        session_id = self._sessions.index.keyed(name_of_key(who.name, _START, key))
+        if session_id is None:
+            return None
+        try:
+            state = (await self._sessions.find(who, right, session_id)).state
+        except SessionNotFound:
+            return None
+        is_it = state.made is not None and state.made[0] == key and state.owner == who.name
+        return session_id if is_it else None
 
     # -- inside ----------------------------------------------------------------------------------------------------
 

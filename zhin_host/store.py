@@ -24,7 +24,7 @@ from zhin_host.errors import (
 )
 from zhin_host.intake import Accepted, Intake, Key, Message, OnBusy, busy_sentence
 from zhin_host.logline import tell
-from zhin_host.ports import Principal
+from zhin_host.ports import Principal, Right
 from zhin_host.recovery import peek
 from zhin_host.redaction import redactor_of
 from zhin_host.sessions import LiveSessions
@@ -109,6 +109,10 @@ class HttpAgentSessionStore:
         """POST /session/{id}: a follow-up. Its acceptance rotates the token."""
         self._check_running()
         return await self._intake.proceed(who, session_id, token, message, on_busy, key)
+
+    async def find_made(self, who: Principal, right: Right, key: str) -> str | None:
+        """The session that the caller made with this Idempotency-Key; None when there is none, or it is gone."""
+        return await self._intake.find_made(who, right, key)
 
     async def resume(self, who: Principal, session_id: str, token: str | None = None) -> Accepted:
         """POST /session/{id}/resume: try the failed last turn again, from its record."""

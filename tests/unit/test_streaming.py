@@ -12,13 +12,14 @@ import pytest
 from tests.edge import SESSION, Exchange, Stage, http_scope, line, running
 from zhin_host.errors import BadRequest, StorageUnavailable
 from zhin_host.http import streaming
+from zhin_host.http.framing import NDJSON, SSE, Framing
 from zhin_host.http.reply import ABORT
-from zhin_host.http.streaming import Format, StreamReply
+from zhin_host.http.streaming import StreamReply
 from zhin_host.subscriptions import Subscription
 
 
-def reply_of(subscription: Subscription, stream_format: Format = "ndjson") -> StreamReply:
-    return StreamReply(subscription, stream_format)
+def reply_of(subscription: Subscription, framing: Framing = NDJSON) -> StreamReply:
+    return StreamReply(subscription, framing)
 
 
 async def streamed(reply: StreamReply, method: str = "GET") -> Exchange:
@@ -55,7 +56,7 @@ async def test_sse_frames_each_line_with_its_index_and_type() -> None:
     stage = Stage()
     stage.log.content = line(0, "session.started") + line(1, "x.Own-type_1", '{"text":"a\\nb"}')
     stage.feed.publish(stage.log.content, 2, len(stage.log.content), is_at_rest=True, is_over=False)
-    exchange = await streamed(reply_of(stage.subscribe(), "sse"))
+    exchange = await streamed(reply_of(stage.subscribe(), SSE))
     assert exchange.headers[b"content-type"] == b"text/event-stream; charset=utf-8"
     first, second = stage.log.content.splitlines(keepends=True)
     assert exchange.body == (
@@ -68,7 +69,7 @@ async def test_sse_frames_each_line_with_its_index_and_type() -> None:
 async def test_sse_says_retry_once_and_frames_every_block() -> None:
     stage = Stage(2)
     exchange = Exchange(http_scope())
-    async with running(reply_of(stage.subscribe(until="never"), "sse"), exchange) as task:
+    async with running(reply_of(stage.subscribe(until="never"), SSE), exchange) as task:
         await exchange.until_body(b"id: 1\n")
         stage.write(2)
         await exchange.until_body(b"id: 3\n")
@@ -86,15 +87,13 @@ async def test_a_stream_with_nothing_to_send_yet_sends_a_blank_line_at_once() ->
 
 
 @pytest.mark.parametrize(
-    ("stream_format", "heartbeat"),
-    [("ndjson", b"\n"), ("sse", b": heartbeat\n\nevent: ping\ndata: {}\n\n")],
+    ("framing", "heartbeat"),
+    [(NDJSON, b"\n"), (SSE, b": heartbeat\n\nevent: ping\ndata: {}\n\n")],
 )
-async def test_silence_is_filled_with_heartbeats_that_have_no_id(
-    stream_format: Format, heartbeat: bytes
-) -> None:
+async def test_silence_is_filled_with_heartbeats_that_have_no_id(framing: Framing, heartbeat: bytes) -> None:
     stage = Stage(1)
     exchange = Exchange(http_scope())
-    async with running(reply_of(stage.subscribe(until="never"), stream_format), exchange):
+    async with running(reply_of(stage.subscribe(until="never"), framing), exchange):
         await exchange.until_body(b"\n")
         events = exchange.body
         for beats in range(1, 4):
@@ -359,29 +358,29 @@ def test_the_header_comes_before_lasteventid_and_that_before_startindex() -> Non
 
 
 def test_ndjson_follows_to_the_boundary_and_sse_for_ever_when_nothing_is_said() -> None:
-    assert streaming.until_of({}, "ndjson") == "boundary"
-    assert streaming.until_of({}, "sse") == "never"
-    assert streaming.until_of({"until": "tail"}, "sse") == "tail"
+    assert streaming.until_of({}, NDJSON) == "boundary"
+    assert streaming.until_of({}, SSE) == "never"
+    assert streaming.until_of({"until": "tail"}, SSE) == "tail"
 
 
 @pytest.mark.parametrize("until", ["", "Boundary", "end", "never "])
 def test_an_unknown_until_is_refused(until: str) -> None:
     with pytest.raises(BadRequest, match="until is boundary, tail or never"):
-        streaming.until_of({"until": until}, "ndjson")
+        streaming.until_of({"until": until}, NDJSON)
 
 
 @pytest.mark.parametrize(
-    ("accept", "stream_format"),
+    ("accept", "framing"),
     [
-        (None, "ndjson"),
-        (b"*/*", "ndjson"),
-        (b"application/x-ndjson", "ndjson"),
-        (b"text/event-stream", "sse"),
-        (b"text/html, Text/Event-Stream;q=0.9", "sse"),
+        (None, NDJSON),
+        (b"*/*", NDJSON),
+        (b"application/x-ndjson", NDJSON),
+        (b"text/event-stream", SSE),
+        (b"text/html, Text/Event-Stream;q=0.9", SSE),
     ],
 )
-def test_a_client_that_accepts_event_streams_gets_one(accept: bytes | None, stream_format: str) -> None:
-    assert streaming.format_of({} if accept is None else {b"accept": accept}) == stream_format
+def test_a_client_that_accepts_event_streams_gets_one(accept: bytes | None, framing: Framing) -> None:
+    assert streaming.framing_of({} if accept is None else {b"accept": accept}) is framing
 
 
 def test_a_query_is_pairs_of_which_the_last_counts() -> None:

@@ -14,8 +14,10 @@ from click.core import ParameterSource
 
 from zhin_host import server
 from zhin_host.cli import directory
+from zhin_host.cli import options as agent_options
 from zhin_host.cli.loading import load
 from zhin_host.cli.logs import FORMATS, LogFormat, log_to_stderr
+from zhin_host.cli.protocols import PROTOCOLS, dialects
 from zhin_host.cli.takeover import refuse_held, wait_for_predecessor
 from zhin_host.cli.terminal import Refusal, visible
 from zhin_host.config import SETTINGS, Setting, from_environment
@@ -60,6 +62,7 @@ def _setting_option(setting: Setting) -> Callable[[Command], Command]:
     show_envvar=True,
     help="What works on the messages; the working directory is searched first.",
 )
+@agent_options.options
 @directory.option
 @click.option("--memory", is_flag=True, help="Keep sessions in memory only, without a data directory.")
 @click.option(
@@ -98,6 +101,14 @@ def _setting_option(setting: Setting) -> Callable[[Command], Command]:
 )
 @click.option(
     "--allowed-origin", multiple=True, metavar="ORIGIN", help="An Origin header to accept beside our own."
+)
+@click.option(
+    "--protocol",
+    type=click.Choice(tuple(PROTOCOLS)),
+    multiple=True,
+    envvar="ZHIN_PROTOCOL",
+    show_envvar=True,
+    help="Another protocol to serve beside the API: AG-UI at /ag-ui, the AI SDK's useChat at /ai-sdk.",
 )
 @click.option(
     "--no-console",
@@ -149,6 +160,7 @@ def serve(
     authenticator: str | None,
     allowed_host: tuple[str, ...],
     allowed_origin: tuple[str, ...],
+    protocol: tuple[str, ...],
     no_console: bool,
     log_level: str,
     log_format: LogFormat,
@@ -170,8 +182,9 @@ def serve(
             f"{host} can be reached from other machines, and without --token-file everybody there may read and "
             "write; give one (or an --authenticator), or listen on 127.0.0.1."
         )
+    given = {name: settings.pop(name) for name in agent_options.NAMES}
     served = create_agent_session_host(
-        load(agent, "agent"),
+        agent_options.prepared(load(agent, "agent"), agent, given),
         data_dir=None if memory else data_dir,
         authenticator=_authenticator(token_file, authenticator),
         allowed_hosts=allowed_host,
@@ -179,6 +192,7 @@ def serve(
         any_host=is_public and not allowed_host,
         config=from_environment(os.environ, **settings),
         pages=None if no_console else {PATH: Console()},
+        dialects=dialects(protocol),
     )
 
     if take_over:

@@ -2,5 +2,6 @@
 
 from zhin_host.http.app import create_app
 from zhin_host.http.auth import AllowAll, BearerTokens, check_authenticator
+from zhin_host.http.door import Dialect
 
-__all__ = ["AllowAll", "BearerTokens", "check_authenticator", "create_app"]
+__all__ = ["AllowAll", "BearerTokens", "Dialect", "check_authenticator", "create_app"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
@@ -13,29 +13,17 @@ from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 from zhin_host.config import Config
 from zhin_host.errors import RequestError, RouteNotFound
 from zhin_host.gauges import Gauges
+from zhin_host.http.door import Call, Dialect, Door, Endpoint, Handler
 from zhin_host.http.guard import Guard
-from zhin_host.http.routes import Call, Handler, Routes
+from zhin_host.http.routes import Routes
 from zhin_host.logline import tell
 from zhin_host.meters import Meters
-from zhin_host.ports import Authenticator, Right
+from zhin_host.ports import Authenticator
 from zhin_host.store import HttpAgentSessionStore
 
 _logger = logging.getLogger("zhin_host.http")
 
 BASE: Final = "/zhin/v1"
-
-
-class Endpoint(NamedTuple):
-    """One method of one path.
-
-    Attributes:
-        name: Its handler in Routes, and what the log calls it.
-        right: What its caller must be allowed; None: it must be known, or, where `is_open`, not even that.
-    """
-
-    name: str
-    right: Right | None = None
-    is_open: bool = False
 
 
 # Matched from the top, so the busiest come first. All but GET may change state; refused, they are logged by name.
@@ -77,6 +65,7 @@ def create_app(
     any_host: bool = False,
     lifespan: Lifespan[Any] | None = None,
     pages: Mapping[str, ASGIApp] | None = None,
+    dialects: Iterable[Dialect] = (),
 ) -> ASGIApp:
     """The ASGI app of a host, with everything of contract section 2 under /zhin/v1.
 
@@ -93,15 +82,17 @@ def create_app(
         lifespan: What starts and stops the host in a server that speaks lifespan, as Starlette takes it.
         pages: More apps behind the same guard, by the path they stand at; each gets what lies below it too, with
             the rest as `file` in the path's parameters. They see requests before anybody is authenticated.
+        dialects: Other protocols that clients speak to the same sessions.
     """
-    routes = Routes(
-        store, authenticator=authenticator, config=config, info=info, meters=meters, gauges=gauges
-    )
+    door = Door(store, authenticator, config)
+    routes = Routes(door, info=info, meters=meters, gauges=gauges)
     below_base = {BASE + path: methods for path, methods in ROUTES.items()}
     table = [
         Route(path, Resource({method: (row, getattr(routes, row.name)) for method, row in methods.items()}))
         for path, methods in {**below_base, **ROOT_ROUTES}.items()
     ]
+    for dialect in dialects:
+        table += [Route(path, Resource(methods)) for path, methods in dialect.routes(door).items()]
     for path, page in (pages or {}).items():
         table += [Route(path, page), Route(path + "/{file:path}", page)]
     router = Router(table, redirect_slashes=False, default=_not_found, lifespan=lifespan)

@@ -11,7 +11,8 @@ from typing import Any, Final
 from zhin_host import errors
 from zhin_host.config import Config
 from zhin_host.events import VOCABULARY
-from zhin_host.http.app import BASE, ROOT_ROUTES, ROUTES, Endpoint
+from zhin_host.http.app import BASE, ROOT_ROUTES, ROUTES
+from zhin_host.http.door import Endpoint
 from zhin_host.http.operations import EVERYWHERE, EXTRAS, OPERATIONS, Errors, Operation
 from zhin_host.http.parameters import Parameter
 from zhin_host.http.wire import (

@@ -4,64 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import orjson
-from starlette.types import ASGIApp, Receive, Scope
+from starlette.types import ASGIApp
 
 from zhin_host.answers import Answered
 from zhin_host.clock import is_session_id
-from zhin_host.config import Config
 from zhin_host.errors import AuthorizationRequestNotFound, RequestError, SessionNotFound
-from zhin_host.events import digest
 from zhin_host.gauges import Gauges
 from zhin_host.http import schema
-from zhin_host.http.auth import AllowAll
+from zhin_host.http.door import Call, Door
+from zhin_host.http.framing import SSE
 from zhin_host.http.parameters import BEFORE, LIMIT, STATUS
 from zhin_host.http.reply import SESSION_ID, Reply, error_reply, ok
-from zhin_host.http.streaming import StreamReply, format_of, query_of, start_index_of, until_of
-from zhin_host.intake import Accepted, Key
+from zhin_host.http.streaming import StreamReply, framing_of, query_of, start_index_of, until_of
+from zhin_host.intake import Accepted
 from zhin_host.meters import Meters
-from zhin_host.ports import Authenticator, Principal, Right
-from zhin_host.store import HttpAgentSessionStore
-
-
-class Call:
-    """One request on its way through a handler.
-
-    Attributes:
-        headers: Lower-case names; of a repeated header the last value.
-        right: What the route asks of its caller; None: that it is somebody.
-        who: The caller, None until it is authenticated.
-        session_id: The session that it is about; None while none is known.
-    """
-
-    __slots__ = ("headers", "receive", "right", "scope", "session_id", "who")
-
-    def __init__(self, scope: Scope, receive: Receive, right: Right | None = None) -> None:
-        self.scope = scope
-        self.receive = receive
-        self.right = right
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        self.who: Principal | None = None
-        self.session_id: str | None = None
-        in_path = scope["path_params"].get("session_id")
-        if in_path is not None and is_session_id(in_path):
-            self.session_id = scope[SESSION_ID] = in_path
-
-    def known_session(self) -> str:
-        """The sessionId of the path.
-
-        Raises:
-            SessionNotFound: It cannot be one.
-        """
-        if self.session_id is None:
-            raise SessionNotFound(self.scope["path_params"]["session_id"])
-        return self.session_id
-
-
-Handler = Callable[[Call], Awaitable[ASGIApp]]
 
 
 class Routes:
@@ -69,42 +29,19 @@ class Routes:
 
     def __init__(
         self,
-        store: HttpAgentSessionStore,
+        door: Door,
         *,
-        authenticator: Authenticator,
-        config: Config,
         info: Callable[[], dict[str, Any]],
         meters: Meters,
         gauges: Callable[[], Gauges],
     ) -> None:
-        self._store = store
-        self._authenticator = authenticator
-        self._config = config
+        self._door = door
+        self._store = door.store
         self._info = info
         self._document: tuple[str, bytes] | None = None  # and the prefix that it is for
         self._meters = meters
         self._gauges = gauges
         self._health = Reply(200, orjson.dumps({"ok": True, "service": "zhin-agent-session"}))
-
-    async def _who(self, call: Call) -> Principal:
-        """The caller, who may do what the route does, in some session at least: 401, then 403."""
-        who = await self._authenticator.authenticate(call.headers)
-        if not isinstance(who, Principal):  # somebody's authenticator forgot to refuse: nobody gets in
-            raise TypeError(f"the authenticator returned a {type(who).__qualname__}, not a Principal")
-        call.who = who
-        if call.right is not None:
-            who.check(call.right)
-        return who
-
-    async def _body(self, call: Call) -> schema.Body:
-        return await schema.read_object(call.headers, call.receive, self._config)
-
-    async def _keyed(self, call: Call) -> tuple[schema.Body, Key | None]:
-        """The body's object, and the Idempotency-Key with the digest of the body's bytes."""
-        key = schema.key_of(call.headers)
-        raw = await schema.read_bytes(call.headers, call.receive, self._config)
-        body = schema.parse_object(raw, self._config.body_depth_max) if raw else {}
-        return body, None if key is None else Key(key, digest(raw))
 
     async def health(self, call: Call) -> Reply:  # noqa: ARG002 - every handler takes the call
         """GET /health."""
@@ -120,7 +57,7 @@ class Routes:
 
     async def info(self, call: Call) -> Reply:
         """GET /info."""
-        await self._who(call)
+        await self._door.who(call)
         return ok({"ok": True, **self._info()})
 
     async def openapi(self, call: Call) -> Reply:
@@ -133,12 +70,12 @@ class Routes:
     def _make_document(self, prefix: str) -> bytes:
         from zhin_host.http.openapi import document  # noqa: PLC0415 - no start pays for its tables
 
-        is_authenticated = not isinstance(self._authenticator, AllowAll)
-        return orjson.dumps(document(self._config, is_authenticated=is_authenticated, prefix=prefix))
+        is_authenticated = self._door.is_guarded
+        return orjson.dumps(document(self._door.config, is_authenticated=is_authenticated, prefix=prefix))
 
     async def metrics(self, call: Call) -> Reply:
         """GET /metrics."""
-        await self._who(call)
+        await self._door.who(call)
         accept = call.headers.get(b"accept", b"").decode("latin-1")
         text, content_type = await asyncio.to_thread(
             self._expose, copy.deepcopy(self._meters), self._gauges(), accept
@@ -152,16 +89,16 @@ class Routes:
 
     async def start(self, call: Call) -> Reply:
         """POST /session."""
-        body, key = await self._keyed(call)
-        start = schema.start_of(body, self._config)
-        who = await self._who(call)
+        body, key = await self._door.keyed(call)
+        start = schema.start_of(body, self._door.config)
+        who = await self._door.who(call)
         return _accepted(await self._store.start(who, start.message, start.metadata, start.agent, key))
 
     async def proceed(self, call: Call) -> Reply:
         """POST /session/{id}."""
-        body, key = await self._keyed(call)
+        body, key = await self._door.keyed(call)
         follow_up = schema.follow_up_of(body)
-        who = await self._who(call)
+        who = await self._door.who(call)
         session_id = call.known_session()
         return _accepted(
             await self._store.proceed(
@@ -172,21 +109,21 @@ class Routes:
     async def stream(self, call: Call) -> ASGIApp:
         """GET /session/{id}/stream."""
         query = query_of(call.scope["query_string"])
-        stream_format = format_of(call.headers)
+        framing = framing_of(call.headers)
         start_index = start_index_of(call.headers, query)
-        until = until_of(query, stream_format)
-        who = await self._who(call)
+        until = until_of(query, framing)
+        who = await self._door.who(call)
         session_id = call.known_session()
         subscription = await self._store.subscribe(who, session_id, start_index, until)
-        if until == "never" and stream_format == "sse" and subscription.has_nothing_left:
+        if until == "never" and framing is SSE and subscription.has_nothing_left:
             await subscription.aclose()
             return Reply(204, b"", [(b"x-zhin-session-id", session_id.encode("ascii"))])
-        return StreamReply(subscription, stream_format)
+        return StreamReply(subscription, framing)
 
     async def answer(self, call: Call) -> Reply:
         """POST /session/{id}/input."""
-        given = schema.answer_of(await self._body(call))
-        who = await self._who(call)
+        given = schema.answer_of(await self._door.body(call))
+        who = await self._door.who(call)
         answered = await self._store.answer(
             who, call.known_session(), given.request_id, given.answer, given.comment
         )
@@ -194,8 +131,8 @@ class Routes:
 
     async def answer_relayed(self, call: Call) -> Reply:
         """POST /resume."""
-        given = schema.relayed_of(await self._body(call))
-        who = await self._who(call)
+        given = schema.relayed_of(await self._door.body(call))
+        who = await self._door.who(call)
         if not is_session_id(given.session_id):
             raise SessionNotFound(given.session_id)
         call.session_id = call.scope[SESSION_ID] = given.session_id
@@ -204,8 +141,8 @@ class Routes:
 
     async def authorize(self, call: Call) -> Reply:
         """POST /authorization/{requestId}/complete."""
-        given = schema.authorization_of(await self._body(call))
-        who = await self._who(call)
+        given = schema.authorization_of(await self._door.body(call))
+        who = await self._door.who(call)
         request_id = call.scope["path_params"]["request_id"]
         if given.session_id is not None and not is_session_id(given.session_id):
             raise SessionNotFound(given.session_id)
@@ -216,42 +153,42 @@ class Routes:
 
     async def cancel(self, call: Call) -> Reply:
         """POST /session/{id}/cancel."""
-        turn_id = schema.text_of(await self._body(call), "turnId")
-        who = await self._who(call)
+        turn_id = schema.text_of(await self._door.body(call), "turnId")
+        who = await self._door.who(call)
         session_id = call.known_session()
         status = await self._store.cancel(who, session_id, turn_id)
         return ok({"ok": True, "sessionId": session_id, "status": status}, session_id)
 
     async def resume(self, call: Call) -> Reply:
         """POST /session/{id}/resume."""
-        token = schema.text_of(await self._body(call), "continuationToken")
-        who = await self._who(call)
+        token = schema.text_of(await self._door.body(call), "continuationToken")
+        who = await self._door.who(call)
         return _accepted(await self._store.resume(who, call.known_session(), token))
 
     async def end(self, call: Call) -> Reply:
         """POST /session/{id}/end."""
-        given = schema.end_of(await self._body(call))
-        who = await self._who(call)
+        given = schema.end_of(await self._door.body(call))
+        who = await self._door.who(call)
         session_id = call.known_session()
         await self._store.end(who, session_id, given.outcome, given.message)
         return ok({"ok": True, "sessionId": session_id, "status": given.outcome}, session_id)
 
     async def delete(self, call: Call) -> Reply:
         """DELETE /session/{id}."""
-        who = await self._who(call)
+        who = await self._door.who(call)
         session_id = call.known_session()
         await self._store.delete(who, session_id)
         return ok({"ok": True, "sessionId": session_id}, session_id)
 
     async def view(self, call: Call) -> Reply:
         """GET /session/{id}."""
-        who = await self._who(call)
+        who = await self._door.who(call)
         session_id = call.known_session()
         return ok({"ok": True, **await self._store.view(who, session_id)}, session_id)
 
     async def audit(self, call: Call) -> Reply:
         """GET /session/{id}/audit: the verdict; its own ok, when it has one, is what counts."""
-        who = await self._who(call)
+        who = await self._door.who(call)
         session_id = call.known_session()
         return ok({"ok": True, **await self._store.audit(who, session_id)}, session_id)
 
@@ -259,7 +196,7 @@ class Routes:
         """GET /sessions."""
         query = query_of(call.scope["query_string"])
         status, limit, before = STATUS.of(query), LIMIT.of(query), BEFORE.of(query)
-        page = await self._store.page(await self._who(call), status, limit, before)
+        page = await self._store.page(await self._door.who(call), status, limit, before)
         fields: dict[str, Any] = {"ok": True, "sessions": page.sessions}
         if page.next_before is not None:
             fields["nextBefore"] = page.next_before

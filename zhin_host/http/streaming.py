@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from contextlib import aclosing
-from typing import Final, Literal
+from typing import Final
 from urllib.parse import parse_qsl
 
 from starlette.types import Receive, Scope, Send
 
 from zhin_host.errors import BadRequest, StorageUnavailable
+from zhin_host.http.framing import NDJSON, SSE, Framing
 from zhin_host.http.guard import abort
 from zhin_host.http.parameters import LAST_EVENT_ID, LAST_EVENT_ID_HEADER, START_INDEX, UNTIL
 from zhin_host.http.reply import IS_STARTED
@@ -19,25 +19,14 @@ from zhin_host.http.schema import Headers
 from zhin_host.logline import tell
 from zhin_host.subscriptions import Subscription, Until
 
-Format = Literal["ndjson", "sse"]
-
 _logger = logging.getLogger("zhin_host.http")
 
-_EVENT = re.compile(rb'^\{"index":([0-9]+),"type":"([^"]+)".*\n', re.MULTILINE)
 _WRITE_BYTES: Final = 64 * 1024
-_SSE_FIRST: Final = b"retry: 1000\n\n"
-_SSE_HEARTBEAT: Final = (
-    b": heartbeat\n\nevent: ping\ndata: {}\n\n"  # without data a browser dispatches no event
-)
-_CONTENT_TYPES: Final = {
-    "ndjson": b"application/x-ndjson; charset=utf-8",
-    "sse": b"text/event-stream; charset=utf-8",
-}
 
 
-def format_of(headers: Headers) -> Format:
+def framing_of(headers: Headers) -> Framing:
     """SSE for a client that accepts text/event-stream, else NDJSON."""
-    return "sse" if b"text/event-stream" in headers.get(b"accept", b"").lower() else "ndjson"
+    return SSE if b"text/event-stream" in headers.get(b"accept", b"").lower() else NDJSON
 
 
 def query_of(query: bytes) -> dict[str, str]:
@@ -68,13 +57,13 @@ def start_index_of(headers: Headers, query: dict[str, str]) -> int:
     return start if last_seen is None else last_seen + 1
 
 
-def until_of(query: dict[str, str], stream_format: Format) -> Until:
+def until_of(query: dict[str, str], framing: Framing) -> Until:
     """How long to follow; boundary for NDJSON and never for SSE when not said.
 
     Raises:
         BadRequest: It is none of the three.
     """
-    return UNTIL.of(query) or ("never" if stream_format == "sse" else "boundary")
+    return UNTIL.of(query) or ("never" if framing is SSE else "boundary")
 
 
 class StreamReply:
@@ -84,15 +73,15 @@ class StreamReply:
     leaving; nothing is made for an event, and the subscription watches for a client that takes nothing.
     """
 
-    def __init__(self, subscription: Subscription, stream_format: Format) -> None:
+    def __init__(self, subscription: Subscription, framing: Framing) -> None:
         """Take the subscription over.
 
         Args:
             subscription: Open; closed when the response ends.
-            stream_format: How its blocks are framed.
+            framing: How its blocks are sent; this response's own.
         """
         self._subscription = subscription
-        self._format = stream_format
+        self._framing = framing
         self._watcher: asyncio.Task[None] | None = None
         self._has_left = False
         self._is_over = False
@@ -106,7 +95,8 @@ class StreamReply:
             if scope["method"] != "HEAD":
                 await self._send_blocks(receive, send)
             self._subscription.took()
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            last = b"" if scope["method"] == "HEAD" else self._framing.last()
+            await send({"type": "http.response.body", "body": last, "more_body": False})
         except asyncio.CancelledError:
             if not self._has_left and not self._subscription.is_dropped:
                 raise
@@ -133,7 +123,7 @@ class StreamReply:
 
     def _headers(self) -> list[tuple[bytes, bytes]]:
         return [
-            (b"content-type", _CONTENT_TYPES[self._format]),
+            *self._framing.headers,
             (b"cache-control", b"no-cache, no-transform"),
             (b"content-encoding", b"identity"),  # what keeps compressing middleware away from it
             (b"x-accel-buffering", b"no"),
@@ -144,11 +134,11 @@ class StreamReply:
         ]
 
     async def _send_blocks(self, receive: Receive, send: Send) -> None:
-        frame = _sse_frame if self._format == "sse" else _ndjson_frame
-        first = _SSE_FIRST if self._format == "sse" else b""
+        framing = self._framing
+        first = framing.first()
         async with aclosing(aiter(self._subscription)) as blocks:
             async for block in blocks:
-                body = first + frame(block)
+                body = first + framing.frame(block)
                 first = b""
                 for start in range(
                     0, len(body), _WRITE_BYTES
@@ -156,6 +146,8 @@ class StreamReply:
                     part = body[start : start + _WRITE_BYTES]
                     await send({"type": "http.response.body", "body": part, "more_body": True})
                     self._subscription.took()
+                if framing.is_over:
+                    return
                 if self._watcher is None and not self._subscription.is_at_end:
                     watching = self._watch(receive, asyncio.current_task())
                     self._watcher = asyncio.create_task(watching, name="zhin-stream-watch")
@@ -166,11 +158,3 @@ class StreamReply:
         if task is not None and not self._is_over:
             self._has_left = True
             task.cancel("the client left the stream")
-
-
-def _ndjson_frame(block: bytes) -> bytes:
-    return block or b"\n"
-
-
-def _sse_frame(block: bytes) -> bytes:
-    return _EVENT.sub(rb"id: \1\nevent: \2\ndata: \g<0>\n", block) if block else _SSE_HEARTBEAT
