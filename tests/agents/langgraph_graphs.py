@@ -26,7 +26,9 @@ def look(topic: str) -> str:
     return f"all about {topic}"
 
 
-def chat_graph(model: BaseChatModel, tools: Sequence[BaseTool | Callable[..., Any]] = (), **compiled: Any) -> Any:
+def chat_graph(
+    model: BaseChatModel, tools: Sequence[BaseTool | Callable[..., Any]] = (), **compiled: Any
+) -> Any:
     """A model that may call tools until it is done."""
 
     async def ask(state: MessagesState) -> dict[str, Any]:
@@ -41,7 +43,9 @@ def chat_graph(model: BaseChatModel, tools: Sequence[BaseTool | Callable[..., An
     return builder.compile(**compiled)
 
 
-def one_node(function: Callable[..., Any], state: Any = MessagesState, **compiled: Any) -> Pregel[Any, Any, Any, Any]:
+def one_node(
+    function: Callable[..., Any], state: Any = MessagesState, **compiled: Any
+) -> Pregel[Any, Any, Any, Any]:
     """A graph that is one node."""
     builder = StateGraph(state)
     builder.add_node("node", function)

@@ -19,7 +19,7 @@ Pause = Callable[[str], Any]
 
 
 class ScriptedModel(GenericFakeChatModel):
-    """LangChain's model for tests, with a script in place of a list, so that a new process goes on as the old one would.
+    """LangChain's model for tests with a script in place of a list: a new process goes on as the old one would.
 
     Attributes:
         script: The answer to a conversation.

@@ -280,7 +280,9 @@ async def test_a_tool_that_its_node_makes_an_answer_of_is_a_failed_action_and_th
 
 async def test_a_tool_that_the_model_made_up_is_told_to_the_model_and_is_no_action(data_dir: Path) -> None:
     model = ScriptedModel(script=scripted(calling(("fly", {})), echo_results))
-    async with create_agent_session_host(LangGraphAgent(chat_graph(model, [look])), data_dir=data_dir) as host:
+    async with create_agent_session_host(
+        LangGraphAgent(chat_graph(model, [look])), data_dir=data_dir
+    ) as host:
         handle = await host.run("hello")
         assert "fly is not a valid tool" in (await handle.result()).text
         assert names(await rest(host, handle)) == ["model", "model"]
@@ -459,6 +461,33 @@ async def test_a_tool_that_asks_passes_its_gate_once(data_dir: Path) -> None:
     assert asked == ["approval", "question"]
 
 
+@pytest.mark.parametrize("answer", [None, False, 0, "", [], {}, {"a": [1]}])
+async def test_any_json_may_be_the_answer(data_dir: Path, answer: Any) -> None:
+    async def ask(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [AIMessage(f"{interrupt('What?')!r}")]}
+
+    async with create_agent_session_host(LangGraphAgent(one_node(ask)), data_dir=data_dir) as host:
+        handle = await host.run("hello")
+        assert (await answered(host, handle, answer)).text == repr(answer)
+
+
+async def test_a_question_that_nobody_answers_in_time_fails_the_turn_and_is_asked_again_by_resume(
+    data_dir: Path,
+) -> None:
+    async def ask(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [AIMessage(f"{interrupt('What?')}")]}
+
+    agent = LangGraphAgent(one_node(ask))
+    async with create_agent_session_host(agent, data_dir=data_dir, request_expires_s=0.01) as host:
+        handle = await host.run("hello")
+        assert (await handle.result()).code == "REQUEST_EXPIRED"
+    async with create_agent_session_host(agent, data_dir=data_dir) as host:
+        again = await host.resume(handle.session_id)
+        await requests_of(host, again, 1)
+        await again.answer("this")
+        assert (await again.result()).text == "this"
+
+
 @pytest.mark.parametrize("is_allowed", [True, False])
 async def test_a_breakpoint_asks_whether_to_go_on(data_dir: Path, *, is_allowed: bool) -> None:
     model = ScriptedModel(script=scripted(calling(("look", {"topic": "cats"})), echo_results))
@@ -498,11 +527,11 @@ async def test_nodes_that_are_sent_to_run_side_by_side(data_dir: Path) -> None:
     class State(TypedDict):
         done: Annotated[list[str], lambda old, new: [*old, *new]]
 
-    async def work(given: Any) -> State:
+    async def work(given: Any) -> Any:
         return {"done": [f"{given['n']}"]}
 
     builder = StateGraph(State)
-    builder.add_node("work", work)
+    builder.add_node("work", work)  # type: ignore[arg-type] - what is sent to it is no state
     builder.add_conditional_edges(START, lambda state: [Send("work", {"n": n}) for n in range(3)], ["work"])
     agent = LangGraphAgent(
         builder.compile(), input=lambda turn: {"done": []}, answer=lambda state: " ".join(state["done"])
@@ -591,6 +620,73 @@ async def test_a_node_without_a_policy_is_tried_again_as_the_agent_says(data_dir
         assert (await (await host.run("hello")).result()).text == "there"
 
 
+@pytest.mark.parametrize("is_in_a_thread", [False, True])
+async def test_what_a_failed_try_has_said_does_not_count(data_dir: Path, *, is_in_a_thread: bool) -> None:
+    tries: list[int] = []
+
+    async def before(word: str) -> None:
+        if word == "three":
+            tries.append(1)
+            if len(tries) == 1:
+                raise ConnectionError("the stream broke")
+
+    model = ScriptedModel(script=scripted(AIMessage("one two three")), before=before)
+
+    def ask(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [asyncio.run(model.ainvoke(state["messages"]))]}
+
+    graph = one_node(ask) if is_in_a_thread else chat_graph(model)
+    agent = LangGraphAgent(graph, retry=Retry(delay_s=0.001, on=(ConnectionError,)))
+    async with create_agent_session_host(agent, data_dir=data_dir) as host:
+        handle = await host.run("hello")
+        assert (await handle.result()).text == "one two three "
+        events = await rest(host, handle)
+    assert [row["messageDelta"] for row in of(events, "message.appended")].count("one ") == 2
+    assert len(of(events, "action.retrying")) == 1
+
+
+async def test_a_node_that_takes_longer_than_it_may_fails_the_turn(data_dir: Path) -> None:
+    async def wait(state: MessagesState) -> dict[str, Any]:
+        await asyncio.Event().wait()
+        return {}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("wait", wait, timeout=0.05)
+    builder.add_edge(START, "wait")
+    async with create_agent_session_host(LangGraphAgent(builder.compile()), data_dir=data_dir) as host:
+        handle = await host.run("hello")
+        result = await handle.result()
+        assert "NodeTimeoutError" in str(result.error)
+        assert names(await rest(host, handle), "cancelled") == ["wait"]
+
+
+@pytest.mark.parametrize("is_tool", [True, False])
+async def test_a_result_that_fits_no_line_fails_the_turn_by_its_name(
+    data_dir: Path, *, is_tool: bool
+) -> None:
+    @tool
+    async def load() -> str:
+        """Load a lot."""
+        return "x" * 2_000_000
+
+    model = ScriptedModel(script=scripted(calling(("load", {})), echo_results))
+    large = one_node(lambda state: {"messages": [HumanMessage("x" * 2_000_000)]})
+    agent = LangGraphAgent(chat_graph(model, [load]) if is_tool else large)
+    async with create_agent_session_host(agent, data_dir=data_dir) as host:
+        handle = await host.run("hello")
+        assert (await handle.result()).code == "ACTION_FAILED"
+        codes = [row.get("error", {}).get("code") for row in of(await rest(host, handle), "action.result")]
+        assert codes[-1] == "RESULT_TOO_LARGE"
+
+
+async def test_two_sessions_of_one_agent_do_not_hear_each_other(data_dir: Path) -> None:
+    agent = LangGraphAgent(chat_graph(ScriptedModel(script=history_echo)))
+    async with create_agent_session_host(agent, data_dir=data_dir) as host:
+        handles = [await host.run(f"message {number}") for number in range(8)]
+        texts = [(await handle.result()).text for handle in handles]
+    assert texts == [f"message {number} " for number in range(8)]
+
+
 # -- state ---------------------------------------------------------------------------------------------------------
 
 
@@ -640,7 +736,9 @@ async def test_the_oldest_exchanges_go_when_the_state_is_longer_than_it_may_be(d
 
 
 async def test_a_state_that_cannot_be_shortened_fails_the_turn_and_says_what_to_do(data_dir: Path) -> None:
-    agent = LangGraphAgent(one_node(lambda state: {"messages": [AIMessage("x" * 3_000)]}), state_bytes_max=2_000)
+    agent = LangGraphAgent(
+        one_node(lambda state: {"messages": [AIMessage("x" * 3_000)]}), state_bytes_max=2_000
+    )
     async with create_agent_session_host(agent, data_dir=data_dir) as host:
         result = await (await host.run("hello")).result()
     assert result.code == "AGENT_FAILED"
@@ -706,7 +804,9 @@ async def test_a_cancelled_turn_leaves_no_tool_behind(data_dir: Path) -> None:
         return ""
 
     model = ScriptedModel(script=scripted(calling(("wait", {}))))
-    async with create_agent_session_host(LangGraphAgent(chat_graph(model, [wait])), data_dir=data_dir) as host:
+    async with create_agent_session_host(
+        LangGraphAgent(chat_graph(model, [wait])), data_dir=data_dir
+    ) as host:
         handle = await host.run("hello")
         await begun.wait()
         await handle.cancel()

@@ -18,7 +18,7 @@ from tests.agents.langgraph_model import ScriptedModel, calling, echo_results, s
 from zhin_host import create_agent_session_host
 from zhin_host.agents.langgraph import LangGraphAgent
 
-MODES: Any = pytest.mark.parametrize("mode", ["batched", "per_call"])
+MODES = pytest.mark.parametrize("mode", ["batched", "per_call"])
 
 
 def reviewed_agent(mode: str, **reviewed: Any) -> LangGraphAgent:

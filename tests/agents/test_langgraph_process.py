@@ -132,7 +132,9 @@ def test_a_turn_of_many_rounds_that_is_killed_at_any_event_ends_as_if_it_had_not
         if row["type"] == "action.result" and row["data"]["status"] == "completed"
     ]
     assert completed == ["model", "look"] * ROUNDS + ["model"]
-    assert len(lines_of(tmp_path / "asked")) <= ROUNDS + 3  # at most the one that was cut off, and the follow-up's
+    assert (
+        len(lines_of(tmp_path / "asked")) <= ROUNDS + 3
+    )  # at most the one that was cut off, and the follow-up's
     assert spoken(after) == "one two stop three four "
 
 

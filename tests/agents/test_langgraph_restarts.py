@@ -45,7 +45,7 @@ class Restarted:
             answers: One for each time that it waits; a tuple where so many requests are open.
             session_id: The session to go on with.
         """
-        answered: set[str] = set()
+        answered, result = set[str](), None
         rounds = [answer if isinstance(answer, tuple) else (answer,) for answer in answers]
         async with self._host() as host:
             handle = await host.run(message, session_id=session_id)

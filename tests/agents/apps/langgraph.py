@@ -28,10 +28,17 @@ def note(file: str, line: str) -> None:
         lines.write(line + "\n")
 
 
+def may_go(file: str) -> bool:
+    """Whether there is a go; if not, a file says that this place was reached."""
+    if Path("go").exists():
+        return True
+    note(file, "reached")
+    return False
+
+
 async def wait_for_go(file: str) -> None:
-    """Say in a file that this place was reached, and wait for ever unless there is a go."""
-    if not Path("go").exists():
-        note(file, "reached")
+    """Wait for ever unless there is a go."""
+    if not may_go(file):
         await asyncio.Event().wait()
 
 
@@ -79,7 +86,9 @@ def rounds(messages: Sequence[BaseMessage]) -> AIMessage:
 
 
 SCRIPTS: Final[dict[str, Any]] = {
-    "publish": scripted(calling(("look", {"topic": "cats"}), ("publish", {"page": "a"}), text="Hm."), echo_results),
+    "publish": scripted(
+        calling(("look", {"topic": "cats"}), ("publish", {"page": "a"}), text="Hm."), echo_results
+    ),
     "say": scripted(AIMessage("one two stop three four")),
     "work": scripted(calling(("look", {"topic": "cats"}), ("work", {})), echo_results),
     "ask": scripted(calling(("look", {"topic": "cats"}), ("consult", {"question": "Sure?"})), echo_results),

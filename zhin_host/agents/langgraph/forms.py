@@ -1,8 +1,9 @@
 """Forms: what nodes and tools return, and a graph's checkpoint, as JSON that an auditor can read.
 
 JSON stands for itself. A message is `{"$message": …}`, a Command `{"$command": …}`, a Send `{"$send": …}`; a dict that
-has a key that begins so or is no text `{"$dict": [[key, value], …]}`. Anything else is
-`{"$langgraph": [kind, base64]}`, in the form that LangGraph's own checkpointers have of it.
+has a key that begins so or is no text `{"$dict": [[key, value], …]}`, a tuple `{"$tuple": […]}`, an integer beyond 64
+bits `{"$int": …}`. Anything else is `{"$langgraph": [kind, base64]}`, in the form that LangGraph's own checkpointers
+have of it.
 """
 
 from __future__ import annotations
@@ -33,13 +34,16 @@ def json_of(value: Any) -> Any:
             return value
         case _ if type(value) is str or _is_plain_number(value):
             return value
+        case _ if type(value) is int:
+            return {"$int": str(value)}
         case _ if type(value) is list:
             return [json_of(item) for item in value]
+        case _ if type(value) is tuple:
+            return {"$tuple": [json_of(item) for item in value]}
         case _ if type(value) is dict:
             return _json_of_dict(value)
         case BaseMessage():
-            data = json_of(value.model_dump(exclude_defaults=True) | {"content": value.content})
-            return {"$message": {"type": value.type, "data": data}}
+            return {"$message": {"type": value.type, "data": json_of(_told_of(value))}}
         case Command():
             told = {row.name: getattr(value, row.name) for row in fields(value)}
             return {"$command": {name: json_of(item) for name, item in told.items() if item}}
@@ -61,6 +65,10 @@ def value_of(form: Any) -> Any:
             return Command(**{name: value_of(item) for name, item in told.items()})
         case {"$send": {"node": node, "arg": arg}}:
             return Send(node, value_of(arg))
+        case {"$int": digits}:
+            return int(digits)
+        case {"$tuple": items}:
+            return tuple(value_of(item) for item in items)
         case {"$dict": rows}:
             return {value_of(key): value_of(item) for key, item in rows}
         case {"$langgraph": [kind, raw]}:
@@ -75,6 +83,16 @@ def _is_plain_number(value: Any) -> bool:
     if type(value) is int:
         return -_INTEGER_MAX <= value < _INTEGER_MAX
     return type(value) is float and math.isfinite(value)
+
+
+def _told_of(message: BaseMessage) -> dict[str, Any]:
+    """What is said of a message beside the defaults of its class; `model_dump` would make dicts of what is in it."""
+    rows = type(message).model_fields
+    return {
+        name: value
+        for name, value in message
+        if name not in rows or value != rows[name].get_default(call_default_factory=True)
+    }
 
 
 def _json_of_dict(value: Mapping[Any, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from langgraph.types import Command, Interrupt
@@ -24,13 +24,8 @@ async def resumed(turn: Turn, run: GraphRun, interrupts: Sequence[Interrupt]) ->
     Raises:
         RequestExpired: Nobody answered a question in time.
     """
-    async with asyncio.TaskGroup() as group:
-        asked = [
-            group.create_task(_answer(turn, run, row), name=f"interrupt {number}")
-            for number, row in enumerate(interrupts)
-        ]
-    answers = [task.result() for task in asked]
-    if len(answers) == 1 and answers[0] is not None:
+    answers = await _side_by_side([_answer(turn, run, row) for row in interrupts])
+    if len(answers) == 1 and answers[0] not in (None, {}):  # which LangGraph takes for no answer
         return Command(resume=answers[0])  # whatever graph inside a node asked
     return Command(resume={row.id: answer for row, answer in zip(interrupts, answers, strict=True)})
 
@@ -58,14 +53,18 @@ async def _decided(
         for request in requests:
             run.ask_before(request["name"], request["args"])
         return [dict(_APPROVE) for _ in requests]
-    async with asyncio.TaskGroup() as group:
-        asked = [
-            group.create_task(
-                _approved(turn, request, request["name"], request["args"]), name=f"approval {number}"
-            )
-            for number, request in enumerate(requests)
-        ]
-    return [dict(_APPROVE if task.result() else _REJECT) for task in asked]
+    asked = [_approved(turn, request, request["name"], request["args"]) for request in requests]
+    return [dict(_APPROVE if is_allowed else _REJECT) for is_allowed in await _side_by_side(asked)]
+
+
+async def _side_by_side(asked: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """The answers, in order; when one of them fails, nobody waits for the others any more."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one, name=f"question {number}") for number, one in enumerate(asked)]
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 async def _approved(turn: Turn, request: Mapping[str, Any], name: str, args: Any) -> bool:

@@ -236,17 +236,18 @@ def _shown(given: Any, config: RunnableConfig) -> dict[str, int]:
 
 
 def _form_of(error: GraphInterrupt) -> list[dict[str, Any]]:
-    return [
-        {"value": json_of(row.value), "schema": json_of(getattr(row, "response_schema", None))}
-        for row in error.args[0]
-    ]
+    """What was asked for, without ids, which are others in every attempt."""
+    forms = []
+    for row in error.args[0]:
+        schema = getattr(row, "response_schema", None)
+        forms.append({"value": json_of(row.value), **({} if schema is None else {"schema": json_of(schema)})})
+    return forms
 
 
 def _again(forms: list[dict[str, Any]]) -> GraphInterrupt:
     """What the record says was raised, with the ids that it has now; the answers before it are taken as they were."""
     first, *others = forms
-    schema = first.get("schema")
-    more = {} if schema is None else {"response_schema": value_of(schema)}
+    more = {"response_schema": value_of(first["schema"])} if "schema" in first else {}
     one: Interrupt | None = None
     while one is None:
         try:
