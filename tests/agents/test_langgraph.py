@@ -445,6 +445,26 @@ async def test_a_tool_may_ask_and_runs_on_with_the_answer_beside_one_that_ran_on
     assert runs == ["count"]
 
 
+async def test_calls_of_two_rounds_with_the_same_id_are_two(data_dir: Path) -> None:
+    @tool
+    async def consult(question: str) -> str:
+        """Ask the user."""
+        return f"{question}{interrupt(question)}"
+
+    model = ScriptedModel(
+        script=scripted(
+            calling(("look", {"topic": "cats"})),
+            calling(("consult", {"question": "a"})),
+            calling(("consult", {"question": "b"})),
+            echo_results,
+        )
+    )
+    agent = LangGraphAgent(chat_graph(model, [consult, look]))
+    async with create_agent_session_host(agent, data_dir=data_dir) as host:
+        result = await answered(host, await host.run("hello"), "1", "2")
+    assert result.text == "all about cats | a1 | b2 "
+
+
 async def test_a_tool_that_asks_passes_its_gate_once(data_dir: Path) -> None:
     @tool("publish")
     async def asking(page: str) -> str:
@@ -530,8 +550,8 @@ async def test_nodes_that_are_sent_to_run_side_by_side(data_dir: Path) -> None:
     async def work(given: Any) -> Any:
         return {"done": [f"{given['n']}"]}
 
-    builder = StateGraph(State)
-    builder.add_node("work", work)  # type: ignore[arg-type] - what is sent to it is no state
+    builder: Any = StateGraph(State)
+    builder.add_node("work", work)
     builder.add_conditional_edges(START, lambda state: [Send("work", {"n": n}) for n in range(3)], ["work"])
     agent = LangGraphAgent(
         builder.compile(), input=lambda turn: {"done": []}, answer=lambda state: " ".join(state["done"])

@@ -120,6 +120,20 @@ async def test_a_node_deep_in_graphs_that_asks_twice_has_each_answer_once(data_d
     assert (await session.turn("hello", "1", "2")).text == "1, 2"
 
 
+async def test_a_graph_that_a_node_calls_itself_may_ask(data_dir: Path) -> None:
+    async def ask(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [AIMessage(f"It is {interrupt('What?')}.")]}
+
+    inner = one_node(ask)
+
+    async def call(state: MessagesState) -> Any:
+        return {"messages": (await inner.ainvoke(state))["messages"][-1:]}
+
+    session = Restarted(LangGraphAgent(one_node(call)), data_dir)
+    assert (await session.turn("hello", "good")).text == "It is good."
+    assert len(of(session.events, "input.requested")) == 1
+
+
 async def test_nodes_side_by_side_that_ask_twice_have_each_answer_once(data_dir: Path) -> None:
     def asking(name: str) -> Any:
         async def ask(state: MessagesState) -> dict[str, Any]:

@@ -66,8 +66,8 @@ class GraphRun:
         self._to_ask: Counter[str] = (
             Counter()
         )  # reviewed calls, by what they are of, that a person is asked of
-        self._calls: dict[str, list[_Call]] = defaultdict(list)  # tool call's id -> its runs, in order
-        self._seen: Counter[str] = Counter()  # tool call's id -> its runs in this pass
+        self._calls: dict[str, list[_Call]] = defaultdict(list)  # a call (see _key) -> its runs, in order
+        self._seen: Counter[str] = Counter()  # a call -> its runs in this pass
 
     def begin_pass(self) -> None:
         """The graph is about to run, or to go on behind an interrupt: what was interrupted runs again from its top."""
@@ -136,9 +136,9 @@ class GraphRun:
         """
         if request.tool is None:  # a name that the model made up: the ToolNode tells it so
             return await execute(request)
-        call_id = str(request.tool_call["id"])
-        nth, calls = self._seen[call_id], self._calls[call_id]
-        self._seen[call_id] += 1
+        call = _key(request)
+        nth, calls = self._seen[call], self._calls[call]
+        self._seen[call] += 1
         if nth == len(calls):
             calls.append(self._begun(request, execute, asked=0))
         elif _is_interrupted(calls[nth]):
@@ -265,6 +265,12 @@ def _take_answers(count: int) -> None:
     """Take the answers that a call would take if it ran again: LangGraph hands them out by their order in a node."""
     for _ in range(count):
         interrupt(None)
+
+
+def _key(request: Any) -> str:
+    """Names a call in its node's run, the same in each pass: models may use an id again in another round."""
+    task = request.runtime.config["configurable"]["checkpoint_ns"]
+    return f"{task} {request.tool_call['id']}"
 
 
 def _is_interrupted(call: _Call) -> bool:
