@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import HumanInTheLoopMiddleware, SummarizationMiddleware, ToolRetryMiddleware
+from langchain.agents.middleware import (
+    AgentMiddleware,
+    HumanInTheLoopMiddleware,
+    SummarizationMiddleware,
+    ToolRetryMiddleware,
+)
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import tool
 from langgraph.graph import END, START, MessagesState, StateGraph
@@ -70,6 +75,50 @@ async def decide_and_check(host: Any, handle: Any) -> None:
     ]
     assert sorted(results) == [("look", "completed"), ("publish", "completed"), ("publish", "denied")]
     assert len(of(events, "input.requested")) == 2
+
+
+@MODES
+@pytest.mark.parametrize("is_outer", [True, False])
+async def test_a_reviewed_call_whose_arguments_are_changed_is_asked_of_as_it_runs(
+    data_dir: Path, mode: Any, *, is_outer: bool
+) -> None:
+    class Changing(AgentMiddleware):
+        async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+            changed = {**request.tool_call, "args": {"page": "changed"}}
+            return await handler(request.override(tool_call=changed))
+
+    review = HumanInTheLoopMiddleware(interrupt_on={"publish": True}, interrupt_mode=mode)
+    model = ScriptedModel(script=scripted(calling(("publish", {"page": "a"})), echo_results))
+    middleware = [Changing(), review] if is_outer else [review, Changing()]
+    agent = LangGraphAgent(create_agent(model, [publish], middleware=middleware))
+    async with create_agent_session_host(agent, data_dir=data_dir) as host:
+        handle = await host.run("hello")
+        [request] = await requests_of(host, handle, 1)
+        assert (request["toolName"], request["args"]) == ("publish", {"page": "changed"})
+        await handle.answer(False)
+        text = (await handle.result()).text
+    assert text == "The user refused this call of publish; it did not run. "
+
+
+async def test_a_call_that_a_review_lets_pass_is_not_asked_of_beside_one_that_it_does_not(
+    data_dir: Path,
+) -> None:
+    calls = calling(("publish", {"page": "free"}), ("publish", {"page": "a"}))
+    reviewed: Any = {
+        "allowed_decisions": ["approve", "reject"],
+        "when": lambda request: request.tool_call["args"]["page"] != "free",
+    }
+    review = HumanInTheLoopMiddleware(interrupt_on={"publish": reviewed})
+    model = ScriptedModel(script=scripted(calls, echo_results))
+    agent = LangGraphAgent(create_agent(model, [publish], middleware=[review]))
+    async with create_agent_session_host(agent, data_dir=data_dir) as host:
+        handle = await host.run("hello")
+        [request] = await requests_of(host, handle, 1)
+        assert request["args"] == {"page": "a"}
+        await handle.answer(True)
+        text = (await handle.result()).text
+        assert len(of(await rest(host, handle), "input.requested")) == 1
+    assert text == "https://pages.example/free | https://pages.example/a "
 
 
 async def test_a_review_that_may_not_be_approved_is_a_question(data_dir: Path) -> None:

@@ -6,10 +6,11 @@ A node runs as one action. A ToolNode and a graph that is a node are no actions 
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Final, Protocol, cast
 
+from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.tools import BaseTool
 from langgraph.constants import START
@@ -20,6 +21,7 @@ from langgraph.types import Interrupt, RetryPolicy
 
 from zhin_host import Retry
 from zhin_host.agents.langgraph.retries import retry_of
+from zhin_host.agents.langgraph.voice import messages_in
 
 Execute = Callable[[Any], Awaitable[Any]]
 """Runs a tool call: a ToolCallRequest in, a ToolMessage, a Command or a list of them out."""
@@ -37,8 +39,8 @@ class Run(Protocol):
     async def tool(self, request: Any, execute: Execute) -> Any:
         """What the tool call gives, from its record where it has one."""
 
-    def reviews(self, interrupts: tuple[Interrupt, ...]) -> None:
-        """Know that these were raised by what reviews the calls of tools before they run."""
+    def reviews(self, interrupts: tuple[Interrupt, ...], calls: Sequence[Mapping[str, Any]]) -> None:
+        """Know that these were raised by what reviews these calls of tools, or some of them, before they run."""
 
 
 current_run: ContextVar[Run] = ContextVar("zhin_host_langgraph_run")
@@ -69,12 +71,15 @@ class RecordedNode(Runnable[Any, Any]):
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:  # noqa: A002
         """Run it as an action of the turn."""
-        run = current_run.get()
+        run, given = current_run.get(), input
         try:
-            return await run.node(self, input, config or {})
+            return await run.node(self, given, config or {})
         except GraphInterrupt as interrupted:
             if self.node_name == REVIEWING_NODE:
-                run.reviews(interrupted.args[0])
+                last = next(
+                    (row for row in reversed(list(messages_in(given))) if isinstance(row, AIMessage)), None
+                )
+                run.reviews(interrupted.args[0], last.tool_calls if last else ())
             raise
 
 
@@ -138,7 +143,7 @@ def _hosted_tool_node(node: ToolNode) -> ToolNode:
             return await cast("Any", outer)(request, recorded)
         except GraphInterrupt as interrupted:
             if interrupted not in own:  # not the tool asks, but what looks at the call before it
-                run.reviews(interrupted.args[0])
+                run.reviews(interrupted.args[0], [request.tool_call])
             raise
 
     if outer is None and plain is not None:

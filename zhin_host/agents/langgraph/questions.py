@@ -33,9 +33,9 @@ async def resumed(turn: Turn, run: GraphRun, interrupts: Sequence[Interrupt]) ->
 async def _answer(turn: Turn, run: GraphRun, row: Interrupt) -> Any:
     match row.value:
         case {"type": "tool_approval", "name": str(name), "args": args} if _may_approve(row):
-            return (await _decided(turn, run, [row.value], is_review=run.is_review(row)))[0]
+            return (await _decided(turn, run, row, [row.value]))[0]
         case {"action_requests": [*requests], "review_configs": [*configs]} if _all_may_approve(configs):
-            return {"decisions": await _decided(turn, run, requests, is_review=run.is_review(row))}
+            return {"decisions": await _decided(turn, run, row, requests)}
         case {"tool": str(name), "args": dict(args)} | {"action": str(name), "args": dict(args)}:
             return await _approved(turn, row.value, name, args)
         case _:
@@ -43,15 +43,13 @@ async def _answer(turn: Turn, run: GraphRun, row: Interrupt) -> Any:
 
 
 async def _decided(
-    turn: Turn, run: GraphRun, requests: Sequence[Mapping[str, Any]], *, is_review: bool
+    turn: Turn, run: GraphRun, row: Interrupt, requests: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """A decision on each call: asked here; or where the tool runs, if it is certain that it runs in a ToolNode.
 
     There the request shows the very arguments that the tool is then given.
     """
-    if is_review:
-        for request in requests:
-            run.ask_before(request["name"], request["args"])
+    if run.asks_where_they_run(row):
         return [dict(_APPROVE) for _ in requests]
     asked = [_approved(turn, request, request["name"], request["args"]) for request in requests]
     return [dict(_APPROVE if is_allowed else _REJECT) for is_allowed in await _side_by_side(asked)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 from uuid import NAMESPACE_OID, uuid5
@@ -37,10 +37,12 @@ class _Call:
     Attributes:
         task: Runs it, or has.
         asked: How many of its interrupts were answered before this pass.
+        like: What it is of: its tool and arguments.
     """
 
     task: asyncio.Task[Any]
     asked: int
+    like: str
 
 
 class GraphRun:
@@ -62,10 +64,8 @@ class GraphRun:
         self._turn = turn
         self._rules = rules
         self._speakers = speakers
-        self._reviewed: set[str] = set()  # ids of interrupts that review the calls of tools
-        self._to_ask: Counter[str] = (
-            Counter()
-        )  # reviewed calls, by what they are of, that a person is asked of
+        self._reviewed: dict[str, set[str]] = {}  # interrupt's id -> ids of the calls that it reviews
+        self._to_ask: set[str] = set()  # ids of reviewed calls, of each of which a person is asked
         self._calls: dict[str, list[_Call]] = defaultdict(list)  # a call (see _key) -> its runs, in order
         self._seen: Counter[str] = Counter()  # a call -> its runs in this pass
 
@@ -87,16 +87,19 @@ class GraphRun:
 
     # -- reviews ---------------------------------------------------------------------------------------------------
 
-    def reviews(self, interrupts: tuple[Interrupt, ...]) -> None:
-        self._reviewed.update(row.id for row in interrupts)
+    def reviews(self, interrupts: tuple[Interrupt, ...], calls: Sequence[Mapping[str, Any]]) -> None:
+        for row in interrupts:
+            ids = _ids_of(row.value, calls)
+            if ids is not None:
+                self._reviewed[row.id] = ids
 
-    def is_review(self, row: Interrupt) -> bool:
-        """Whether the interrupt is of what reviews the calls of tools before a ToolNode runs them."""
+    def asks_where_they_run(self, row: Interrupt) -> bool:
+        """Have a person asked of each call that the interrupt reviews where a ToolNode runs it; whether it is a review.
+
+        Such a call is known by its id: whatever changes its arguments meanwhile, nobody but a person allows it.
+        """
+        self._to_ask |= self._reviewed.get(row.id, set())
         return row.id in self._reviewed
-
-    def ask_before(self, name: str, args: Any) -> None:
-        """Have a person asked before the next call of this tool with these arguments."""
-        self._to_ask[_like(name, args)] += 1
 
     # -- nodes -----------------------------------------------------------------------------------------------------
 
@@ -140,17 +143,21 @@ class GraphRun:
         nth, calls = self._seen[call], self._calls[call]
         self._seen[call] += 1
         if nth == len(calls):
-            calls.append(self._begun(request, execute, asked=0))
+            calls.append(self._begun(request, execute, None))
         elif _is_interrupted(calls[nth]):
-            calls[nth] = self._begun(request, execute, asked=calls[nth].asked + 1)
+            calls[nth] = self._begun(request, execute, calls[nth])
         else:
             _take_answers(calls[nth].asked)
         return await self._outcome(calls[nth].task)
 
-    def _begun(self, request: Any, execute: Execute, *, asked: int) -> _Call:
-        called = self._called(request, execute, asked)
-        name = f"tool {request.tool_call['name']}"
-        return _Call(asyncio.get_running_loop().create_task(called, name=name), asked)
+    def _begun(self, request: Any, execute: Execute, before: _Call | None) -> _Call:
+        """The call, run; behind an interrupt of its own it has passed its gate `before`, with these arguments."""
+        call, asked = request.tool_call, 0 if before is None else before.asked + 1
+        like = f"{call['name']} {json.dumps(json_of(call['args']), sort_keys=True)}"
+        rules = self._rules_of(call, is_allowed=before is not None and before.like == like)
+        called = self._called(request, execute, rules, asked)
+        task = asyncio.get_running_loop().create_task(called, name=f"tool {call['name']}")
+        return _Call(task, asked, like)
 
     async def _outcome(self, task: asyncio.Task[Any]) -> Any:
         """What it gives; cancelled when whoever waits is cancelled, and not when a call beside it is interrupted."""
@@ -160,7 +167,7 @@ class GraphRun:
             task.cancel()
             raise
 
-    async def _called(self, request: Any, execute: Execute, asked: int) -> Any:
+    async def _called(self, request: Any, execute: Execute, rules: ToolRules, asked: int) -> Any:
         call, raised, has_run = request.tool_call, list[GraphInterrupt](), False
 
         async def work(**args: Any) -> Any:
@@ -178,7 +185,7 @@ class GraphRun:
             return _result_form(given, call, voice.told)
 
         try:
-            tool = hosted_tool(request.tool, self._rules_of(call, asked), work)
+            tool = hosted_tool(request.tool, rules, work)
             done = await self._watched(self._turn.call_tool(tool, **call["args"]))
         except (ToolDenied, RequestExpired) as error:
             told = _REFUSED if isinstance(error, ToolDenied) else _EXPIRED
@@ -195,14 +202,11 @@ class GraphRun:
             _take_answers(asked)
         return _result_of(done, call)
 
-    def _rules_of(self, call: Mapping[str, Any], asked: int) -> ToolRules:
-        """What is said of this call: one that was interrupted has passed its gate with these arguments before."""
+    def _rules_of(self, call: Mapping[str, Any], *, is_allowed: bool) -> ToolRules:
         rules = cast("ToolRules", dict(self._rules.get(call["name"], {})))
-        like = _like(call["name"], call["args"])
-        if asked:
+        if is_allowed:
             rules["approval"] = "never"
-        elif self._to_ask[like]:
-            self._to_ask[like] -= 1
+        elif str(call["id"]) in self._to_ask:
             rules["approval"] = "always"
         return rules
 
@@ -278,8 +282,25 @@ def _is_interrupted(call: _Call) -> bool:
     return task.done() and not task.cancelled() and isinstance(task.exception(), GraphInterrupt)
 
 
-def _like(name: str, args: Any) -> str:
-    return f"{name} {json.dumps(json_of(args), sort_keys=True)}"
+def _ids_of(value: Any, calls: Sequence[Mapping[str, Any]]) -> set[str] | None:
+    """The ids of the calls that a review is about, in the forms that LangChain has; None: it is none of these calls."""
+    match value:
+        case {"type": "tool_approval", "tool_call_id": reviewed}:
+            ids = {str(call["id"]) for call in calls if call["id"] == reviewed}
+            return ids or None
+        case {"action_requests": [*requests]}:
+            rest = iter(calls)  # the requests are in the order of the calls
+            found = [
+                next((str(call["id"]) for call in rest if _is_of(request, call)), None)
+                for request in requests
+            ]
+            return None if None in found else {one for one in found if one is not None}
+        case _:
+            return None
+
+
+def _is_of(request: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
+    return bool(request["name"] == call["name"] and request["args"] == call["args"])
 
 
 def _result_form(given: Any, call: Mapping[str, Any], told: Told) -> Any:
