@@ -32,6 +32,14 @@ def until_there(path: Path) -> None:
         time.sleep(0.01)
 
 
+def until_looked(host: Host, session: dict[str, Any]) -> None:
+    """Return when what looking has given is in the log: killed before that, it would rightly look again."""
+    with host.stream(session["sessionId"]) as parts:
+        seen = b""
+        while b'"output":"all about cats"' not in seen:
+            seen += next(parts)
+
+
 def results(events: list[dict[str, Any]]) -> list[str]:
     """The actions that have a result, sorted."""
     return sorted(row["data"]["toolName"] for row in events if row["type"] == "action.result")
@@ -42,6 +50,7 @@ def test_an_approval_that_waited_over_kill_9_is_given_and_nothing_is_done_twice(
 ) -> None:
     with serving(tmp_path, data_dir) as host:
         session, request = host.parked("publish")
+        until_looked(host, session)
         host.kill()
     with serving(tmp_path, data_dir) as host:
         host.post(f"/session/{session['sessionId']}/input", requestId=request, approved=True)
@@ -55,6 +64,7 @@ def test_an_approval_that_waited_over_kill_9_is_given_and_nothing_is_done_twice(
 def test_a_question_of_a_tool_that_waited_over_kill_9_is_answered(tmp_path: Path, data_dir: Path) -> None:
     with serving(tmp_path, data_dir) as host:
         session, request = host.parked("ask")
+        until_looked(host, session)
         host.kill()
     with serving(tmp_path, data_dir) as host:
         host.post(f"/session/{session['sessionId']}/input", requestId=request, response="yes")
@@ -91,10 +101,7 @@ def test_a_tool_that_kill_9_cut_off_runs_again_under_its_key_and_the_one_beside_
     with serving(tmp_path, data_dir) as host:
         session = host.say("work")
         until_there(tmp_path / "working")
-        with host.stream(session["sessionId"]) as parts:
-            seen = b""
-            while b'"output":"all about cats"' not in seen:
-                seen += next(parts)
+        until_looked(host, session)
         host.kill()
     (tmp_path / "go").touch()
     with serving(tmp_path, data_dir) as host:
