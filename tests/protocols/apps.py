@@ -1,0 +1,117 @@
+"""An agent for the tests of protocols: it does what its message says, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Final
+
+from zhin_host import Retry, ToolDenied, Turn, tool
+
+GATE_VARIABLE: Final = "ZHIN_TEST_GATE"
+"""Names a file; "gate" goes on when it is there."""
+
+_GATE_POLL_S: Final = 0.02
+
+
+@tool(approval="always")
+async def publish(page: str) -> str:
+    """Publish a page."""
+    return f"/{page}"
+
+
+@tool
+async def look_up(topic: str) -> dict[str, str]:
+    """Look something up."""
+    return {"topic": topic}
+
+
+async def _gate() -> None:
+    while not Path(os.environ[GATE_VARIABLE]).exists():
+        await asyncio.sleep(_GATE_POLL_S)
+
+
+async def _gated() -> str:
+    await _gate()
+    return "gone through"
+
+
+async def _failing_until_gate() -> str:
+    if not Path(os.environ[GATE_VARIABLE]).exists():
+        raise ValueError("the gate is closed")
+    return "gone through"
+
+
+async def agent(turn: Turn) -> None:  # noqa: C901, PLR0912 - one case for each thing it can do
+    """Do what the first word of the message says."""
+    verb, _, rest = turn.message.partition(" ")
+    match verb:
+        case "think":
+            await turn.think("Let me ")
+            await turn.think("see.")
+            await turn.say("I saw.")
+            await turn.finish("length", {"inputTokens": 3, "outputTokens": 5})
+        case "many":
+            for number in range(int(rest)):
+                await turn.say(f"{number} ")
+        case "look":
+            found = await turn.call_tool(look_up, topic=rest)
+            await turn.say(f"About {found['topic']}.")
+        case "publish":
+            await turn.say("I will publish. ")
+            try:
+                await turn.say(f"It is at {await turn.call_tool(publish, page=rest)}.")
+            except ToolDenied:
+                await turn.say("It stays here.")
+        case "publish-uncaught":
+            await turn.call_tool(publish, page=rest)
+        case "both":
+            both = await asyncio.gather(*(turn.call_tool(publish, page=page) for page in rest.split()))
+            await turn.say(f"At {' and '.join(both)}.")
+        case "beside":
+            run, at = await asyncio.gather(turn.run("gate", _gated), turn.call_tool(publish, page=rest))
+            await turn.say(f"{run}, {at}.")
+        case "approve":
+            await turn.say(f"approved: {await turn.approve('May I?', what=rest)}")
+        case "ask":
+            await turn.say("Gladly. ")
+            answer = await turn.ask("Which?", options=["tea", "coffee"])
+            if answer != "nothing":
+                await turn.say(f"Then {answer}.")
+        case "authorize":
+            await turn.say(f"authorized: {await turn.authorize(rest, 'https://auth.example')}")
+        case "gate":
+            await turn.run("first", str.upper, rest)
+            await turn.say("Waiting. ")
+            await turn.emit("x.mark", {"at": "gate"})
+            await turn.run("gate", _gated)
+            await turn.say("Through.")
+        case "loose":
+            await turn.run("first", str.upper, rest)
+            await turn.think("Hm. ")
+            await turn.say("Waiting. ")
+            await turn.emit("x.mark", {"at": "gate"})
+            await _gate()
+            await turn.say("Through.")
+        case "retry":
+            delays = Retry(attempts=2, delay_s=0.001)
+            await turn.run("flaky", _failing_until_gate, retry=delays)
+        case "fail":
+            await turn.say("Trying. ")
+            await turn.run("first", str.upper, rest)
+            await turn.say("Then ")
+            await turn.run("flaky", _failing_until_gate)
+            await turn.say("done.")
+        case "progress":
+            for part in (1, 2):
+                await turn.emit("x.progress", {"id": "bar", "part": part})
+            await turn.emit("x.note", {"text": rest})
+        case "end":
+            await turn.say("Goodbye.")
+            await turn.end_session()
+        case "recall":
+            said = [row["content"] for row in await turn.history() if row["role"] == "user"]
+            await turn.say(", ".join(said))
+        case _:
+            await turn.say(turn.message)
