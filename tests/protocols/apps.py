@@ -9,8 +9,8 @@ from typing import Final
 
 from zhin_host import Retry, ToolDenied, Turn, tool
 
-GATE_VARIABLE: Final = "ZHIN_TEST_GATE"
-"""Names a file; "gate" goes on when it is there."""
+GATES_VARIABLE: Final = "ZHIN_TEST_GATES"
+"""Names a folder; what waits for a gate goes on when its file is there."""
 
 _GATE_POLL_S: Final = 0.02
 
@@ -27,23 +27,23 @@ async def look_up(topic: str) -> dict[str, str]:
     return {"topic": topic}
 
 
-async def _gate() -> None:
-    while not Path(os.environ[GATE_VARIABLE]).exists():
+def _is_open(gate: str) -> bool:
+    return (Path(os.environ[GATES_VARIABLE]) / gate).exists()
+
+
+async def _pass(gate: str) -> str:
+    while not _is_open(gate):  # noqa: ASYNC110 - another process opens it
         await asyncio.sleep(_GATE_POLL_S)
-
-
-async def _gated() -> str:
-    await _gate()
     return "gone through"
 
 
-async def _failing_until_gate() -> str:
-    if not Path(os.environ[GATE_VARIABLE]).exists():
+async def _try(gate: str) -> str:
+    if not _is_open(gate):
         raise ValueError("the gate is closed")
     return "gone through"
 
 
-async def agent(turn: Turn) -> None:  # noqa: C901, PLR0912 - one case for each thing it can do
+async def agent(turn: Turn) -> None:  # noqa: C901, PLR0912, PLR0915 - one case for each thing it can do
     """Do what the first word of the message says."""
     verb, _, rest = turn.message.partition(" ")
     match verb:
@@ -70,7 +70,7 @@ async def agent(turn: Turn) -> None:  # noqa: C901, PLR0912 - one case for each 
             both = await asyncio.gather(*(turn.call_tool(publish, page=page) for page in rest.split()))
             await turn.say(f"At {' and '.join(both)}.")
         case "beside":
-            run, at = await asyncio.gather(turn.run("gate", _gated), turn.call_tool(publish, page=rest))
+            run, at = await asyncio.gather(turn.run("gate", _pass, rest), turn.call_tool(publish, page=rest))
             await turn.say(f"{run}, {at}.")
         case "approve":
             await turn.say(f"approved: {await turn.approve('May I?', what=rest)}")
@@ -85,23 +85,23 @@ async def agent(turn: Turn) -> None:  # noqa: C901, PLR0912 - one case for each 
             await turn.run("first", str.upper, rest)
             await turn.say("Waiting. ")
             await turn.emit("x.mark", {"at": "gate"})
-            await turn.run("gate", _gated)
+            await turn.run("gate", _pass, rest)
             await turn.say("Through.")
         case "loose":
             await turn.run("first", str.upper, rest)
             await turn.think("Hm. ")
             await turn.say("Waiting. ")
             await turn.emit("x.mark", {"at": "gate"})
-            await _gate()
+            await _pass(rest)
             await turn.say("Through.")
         case "retry":
             delays = Retry(attempts=2, delay_s=0.001)
-            await turn.run("flaky", _failing_until_gate, retry=delays)
+            await turn.run("flaky", _try, rest, retry=delays)
         case "fail":
             await turn.say("Trying. ")
             await turn.run("first", str.upper, rest)
             await turn.say("Then ")
-            await turn.run("flaky", _failing_until_gate)
+            await turn.run("flaky", _try, rest)
             await turn.say("done.")
         case "progress":
             for part in (1, 2):

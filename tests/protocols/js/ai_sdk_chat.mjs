@@ -1,6 +1,8 @@
-// One page with a chat: does what its arguments say with the chat of `ai`, and prints what came of it.
+// A page with a chat: does what its arguments say with the chat of `ai`, and prints what came of it.
 //
 // node ai_sdk_chat.mjs '{"url", "id", "headers"?, "body"?, "messages"?, "do": [["send", "text"], ["approve"], …]}'
+import { writeFileSync } from "node:fs";
+
 import {
   AbstractChat,
   DefaultChatTransport,
@@ -52,6 +54,10 @@ const chat = new Chat({
     api: given.url,
     headers: given.headers,
     body: given.body,
+    prepareReconnectToStreamRequest: ({ api, id }) => ({
+      api: `${api}/${encodeURIComponent(id)}/stream${given.reconnect ?? ""}`,
+      headers: given.headers,
+    }),
     fetch: async (...request) => {
       requests += 1;
       const response = await fetch(...request);
@@ -66,28 +72,63 @@ const chat = new Chat({
   onData: (part) => data.push(part),
 });
 
-// The response, whose connection breaks when its text has come up to some words.
+// The response, whose connection breaks when the page shows some words.
 function cut(response, words) {
-  let seen = "";
-  const decoder = new TextDecoder();
-  const breaking = new TransformStream({
-    transform(bytes, controller) {
-      seen += decoder.decode(bytes, { stream: true });
-      controller.enqueue(bytes);
-      if (seen.includes(words)) controller.error(new TypeError("network error"));
-    },
+  const reader = response.body.getReader();
+  const broken = until(() => isShown(words)).then(async () => {
+    await reader.cancel();
+    throw new TypeError("network error");
   });
-  return new Response(response.body.pipeThrough(breaking), response);
+  broken.catch(() => {});
+  const pull = async (controller) => {
+    const { done, value } = await Promise.race([broken, reader.read()]);
+    if (done) controller.close();
+    else controller.enqueue(value);
+  };
+  return new Response(new ReadableStream({ pull }, { highWaterMark: 0 }), response);
 }
 
-const tools = (state) => chat.messages.flatMap((message) => message.parts).filter((part) => isToolUIPart(part) && part.state === state);
+const tools = (state) =>
+  chat.messages.flatMap((message) => message.parts).filter((part) => isToolUIPart(part) && part.state === state);
 
-async function settled() {
+// Runs until the condition holds; what it waits for is what this page is told, or does by itself.
+async function until(holds) {
   do await new Promise((resolve) => setTimeout(resolve, 5));
-  while (chat.status === "submitted" || chat.status === "streaming");
+  while (!holds());
 }
+
+const isShown = (words) => JSON.stringify(chat.messages.at(-1)?.parts).includes(words);
+
+const respond = (approved, at = 0, reason) =>
+  chat.addToolApprovalResponse({ id: tools("approval-requested")[at].approval.id, approved, reason });
+
+const ask = (method, path) =>
+  fetch(`${given.url}/${encodeURIComponent(given.id)}/${path}`, { method, headers: given.headers });
+
+let begun;
+
+// Those that the page does while an answer comes in.
+const asides = {
+  begin: (text) => {
+    begun = chat.sendMessage({ text });
+  },
+  beginResume: () => {
+    begun = chat.resumeStream();
+  },
+  streams: () => until(() => chat.status === "streaming"),
+  see: (words) => until(() => isShown(words)),
+  tell: (words) => console.log(words),
+  touch: (path) => writeFileSync(path, ""),
+  approveMeanwhile: () => respond(true),
+  stop: async () => {
+    await ask("POST", "stop");
+    await begun;
+  },
+  abort: () => chat.stop(),
+};
 
 const steps = {
+  settle: () => begun,
   send: (text) => chat.sendMessage({ text }),
   sendAs: (id, text) => chat.sendMessage({ id, parts: [{ type: "text", text }] }),
   sendCut: async (text, words) => {
@@ -95,15 +136,9 @@ const steps = {
     await chat.sendMessage({ text });
     aborted = null;
   },
-  sendStopped: async (text, words) => {
-    const sending = chat.sendMessage({ text });
-    while (!JSON.stringify(chat.messages.at(-1).parts).includes(words)) await new Promise((resolve) => setTimeout(resolve, 5));
-    await chat.stop();
-    await sending;
-  },
-  edit: (messageId, text) => chat.sendMessage({ messageId, text }),
-  approve: (at = 0, reason) => chat.addToolApprovalResponse({ id: tools("approval-requested")[at].approval.id, approved: true, reason }),
-  deny: (at = 0, reason) => chat.addToolApprovalResponse({ id: tools("approval-requested")[at].approval.id, approved: false, reason }),
+  edit: (text) => chat.sendMessage({ messageId: chat.messages.at(-2).id, text }),
+  approve: (at, reason) => respond(true, at, reason),
+  deny: (at, reason) => respond(false, at, reason),
   answer: (output) => {
     const question = tools("input-available").find((part) => part.type === "tool-ask");
     return chat.addToolOutput({ tool: "ask", toolCallId: question.toolCallId, output });
@@ -111,20 +146,13 @@ const steps = {
   resume: () => chat.resumeStream(),
   regenerate: () => chat.regenerate(),
   load: async () => {
-    const response = await fetch(`${given.url}/${encodeURIComponent(given.id)}/messages`, { headers: given.headers });
-    chat.messages = await response.json();
-  },
-  stop: async () => {
-    await fetch(`${given.url}/${encodeURIComponent(given.id)}/stop`, { method: "POST", headers: given.headers });
-  },
-  forget: () => {
-    chat.messages = [];
+    chat.messages = await (await ask("GET", "messages")).json();
   },
 };
 
 for (const [step, ...words] of given.do) {
-  await steps[step](...words);
-  await settled();
+  await (asides[step] ?? steps[step])(...words);
+  if (!(step in asides)) await until(() => chat.status === "ready" || chat.status === "error");
 }
 const { status, error, messages } = chat;
 console.log(JSON.stringify({ status, error: error?.message, messages, finishes, data, requests }));

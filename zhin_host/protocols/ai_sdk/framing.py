@@ -138,8 +138,12 @@ class HistoryFraming:
 def _translated(translation: Translation, turn: Counted) -> list[Chunk]:
     """The turn's events that count as chunks, its start first: what it took over from failed ones stands before it."""
     start = next(row for row in turn.events if row.type == ev.TURN_STARTED)
-    events = [start, *(row for row in turn.events if row is not start)]
-    return [chunk for event in events for chunk in translation.feed(event)]
+    chunks: list[Chunk] = []
+    for event in (start, *(row for row in turn.events if row is not start)):
+        chunks += translation.feed(event)
+        if translation.has_ended:
+            break
+    return chunks
 
 
 def _sse(chunks: Iterable[Chunk]) -> bytes:

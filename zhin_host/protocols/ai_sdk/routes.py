@@ -13,7 +13,7 @@ from zhin_host.events import digest
 from zhin_host.http.door import Call, Door, Endpoint, Handler
 from zhin_host.http.reply import SESSION_ID, Reply, ok
 from zhin_host.http.schema import text_of
-from zhin_host.http.streaming import StreamReply
+from zhin_host.http.streaming import StreamReply, query_of
 from zhin_host.ports import Principal, Right
 from zhin_host.protocols.ai_sdk.asked import Again, Answers, Said, asked_of
 from zhin_host.protocols.ai_sdk.framing import HistoryFraming, TurnFraming
@@ -22,6 +22,8 @@ from zhin_host.protocols.threads import Threads
 
 _BASE: Final = "/ai-sdk/{agent}"
 _CHAT: Final = _BASE + "/{chat_id:path}"
+_REPLAY: Final = "replay"
+_NOTHING: Final = Reply(204, b"")
 
 
 class AiSdk:
