@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from zhin_host import events as ev
-from zhin_host.attempt import Attempt
+from zhin_host.attempt import Attempt, Trial, trial_here
 from zhin_host.errors import (
     ActionFailed,
     AttemptEnded,
@@ -60,6 +60,10 @@ def current_action() -> CurrentAction:
 class Retry:
     """When a failing action is tried again, within one attempt of the turn and over restarts.
 
+    A try that has said something before it failed is not tried again in its place: the turn is driven again from its
+    record, so that what was said is marked as not counting. (An agent that is not resumable says it twice.) An error
+    that has a number `retry_after_s` asks for a pause of at least that, which `delay_max_s` bounds too.
+
     Attributes:
         attempts: How often it is tried in all, the first time counted.
         delay_s: The pause after the first failure, seconds.
@@ -74,9 +78,10 @@ class Retry:
     delay_max_s: float = 60.0
     on: tuple[type[BaseException], ...] = (Exception,)
 
-    def delay_after(self, failures: int) -> float:
-        """Seconds to wait after so many failures."""
-        return min(self.delay_max_s, self.delay_s * self.factor ** (failures - 1))
+    def delay_after(self, failures: int, error: BaseException | None = None) -> float:
+        """Seconds to wait after so many failures, the last of them this one."""
+        asked_s = getattr(error, "retry_after_s", None) or 0.0
+        return min(self.delay_max_s, max(asked_s, self.delay_s * self.factor ** (failures - 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,20 +186,28 @@ class Actions:
         ) from failure
 
     async def _try(self, work: Work) -> Any:
-        """The function's value, tried as often as `retry` says; each failure that is tried again is in the log."""
+        """The function's value, tried as often as `retry` says; each failure that is tried again is in the log.
+
+        Raises:
+            AttemptEnded: What a failed try has said must be discarded, so the turn is driven again.
+        """
         attempt, retry = self._attempt, work.retry
+        if retry is None:
+            return await self._invoke(work)
         failures = attempt.replay.record.retries.get(work.call_id, 0)
         while True:
+            trial = Trial()
+            token = trial_here.set(trial)
             try:
                 return await self._invoke(work)
             except (asyncio.CancelledError, EventTooLarge, Unserializable):
                 raise
             except BaseException as error:
                 failures += 1
-                if retry is None or failures >= retry.attempts or not isinstance(error, retry.on):
+                if failures >= retry.attempts or not isinstance(error, retry.on):
                     raise
                 attempt.check()
-                pause_s = retry.delay_after(failures)
+                pause_s = retry.delay_after(failures, error)
                 told = {"attempt": failures, "error": error_form("ACTION_FAILED", error, attempt.redactor)}
                 data = {
                     "callId": work.call_id,
@@ -203,8 +216,12 @@ class Actions:
                     "delayMs": round(pause_s * 1000),
                 }
                 await attempt.append(ev.Draft(ev.ACTION_RETRYING, data))
+            finally:
+                trial_here.reset(token)
             await asyncio.sleep(pause_s)
             attempt.check()
+            if trial.was_heard and attempt.is_resumable:
+                raise attempt.end_for_another()
 
     async def record(self, call_id: str, name: str, status: str, duration_ms: int, **more: Any) -> None:
         """Put an action's result into the log, durable on return.

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from typing import Any, Protocol, cast
 
 from zhin_host.errors import StartupError
-from zhin_host.steps import Stepped, SteppedAgent
+from zhin_host.steps import Stepped, SteppedAgent, close
 from zhin_host.tools import Tool, tools_digest
 from zhin_host.turn import Turn
 
@@ -32,11 +32,14 @@ class Agent(Protocol):
     async def run(self, turn: Turn) -> None:
         """One turn, from its top. May be cancelled at any await; whatever it raises ends the turn as failed."""
 
+    async def aclose(self) -> None:
+        """Let go of what it holds beside its turns, such as connections: the host stops. It may be used again."""
+
 
 class HostedAgent:
     """A coroutine function or an async generator of strings, with what it says of itself.
 
-    Its `version`, `resumable` and `tools` are read off attributes of those names, if it has them.
+    Its `version`, `resumable`, `tools` and `aclose` are attributes of those names, if it has them.
     """
 
     def __init__(self, function: Callable[[Turn], Any], name: str, tools: Iterable[Tool] = ()) -> None:
@@ -54,6 +57,9 @@ class HostedAgent:
                 await turn.say(text)
         else:
             await cast("Awaitable[object]", produced)
+
+    async def aclose(self) -> None:
+        await close(self._function)
 
 
 def hosted_agents(agent: object, tools: Iterable[Tool] = ()) -> dict[str, Agent]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,17 @@ _RETRY_MOST_S: Final = 1.0
 _LINE_OVERHEAD_BYTES: Final = 256  # index, type, timestamp and sum of a line, at their longest
 
 
+@dataclass(slots=True)
+class Trial:
+    """One try of an action that is tried again when it fails: whether readers heard anything of it."""
+
+    was_heard: bool = False
+
+
+trial_here: contextvars.ContextVar[Trial | None] = contextvars.ContextVar("zhin_host_trial", default=None)
+"""The try that runs here, in its task and those it began."""
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """What the host gives to every turn."""
@@ -52,6 +64,8 @@ class Attempt:
         replay: The record of the attempts before, as far as it is not used up.
         divergence: How the agent left its record's path, None while it has not.
         is_over: Whether the attempt has ended: every call from then on raises AttemptEnded.
+        is_resumable: Whether the turn may be driven again.
+        wants_another: Whether it is over because the turn is to be driven again, here and now.
         said: What the turn has said and what of it counts, as the log has it.
         redactor: What must not be written.
     """
@@ -63,7 +77,11 @@ class Attempt:
         journal: SessionJournal,
         services: Services,
         agent: Mapping[str, str] | None = None,
+        *,
+        is_resumable: bool = True,
     ) -> None:
+        self.is_resumable = is_resumable
+        self.wants_another = False
         self.session_id = session_id
         self.turn_id = turn_id
         self.journal = journal
@@ -148,6 +166,7 @@ class Attempt:
         if not self.replay.is_used_up:
             self._words.skip(text)
             return False
+        self._heard()
         if self._thought or self._thinking:
             self._queue_all(self._completed_thought())
         words = self._words.add(text)
@@ -163,8 +182,26 @@ class Attempt:
         if not self.replay.is_used_up:
             self._thinking.skip(text)
             return False
+        self._heard()
         words = self._thinking.add(text)
         return bool(words) and self._queue_all(self._reasoned(words))
+
+    async def emit(self, kind: str, form: Any) -> None:
+        """Write an event of the agent's own, unless an earlier attempt did."""
+        if self.replay.is_used_up:
+            self._heard()
+            await self.append(ev.Draft(kind, form))
+
+    def _heard(self) -> None:
+        if (trial := trial_here.get()) is not None:
+            trial.was_heard = True
+
+    def end_for_another(self) -> AttemptEnded:
+        """End the attempt: the turn is driven again from its record, so that what was said since does not count."""
+        self.wants_another = self.is_over = True
+        return AttemptEnded(
+            "the turn is driven again, since what an action said before it failed may not stand"
+        )
 
     def hand_over(self, *drafts: ev.Draft) -> None:
         """Queue drafts, and before them what is due: words that were held back and reasoning.completed."""

@@ -149,8 +149,8 @@ class TurnDriver:
         if self._is_stopping:
             return  # it stays open in the log, and the next host takes it up
         agent = self.agents[live.state.agent]
-        read = None if is_new else partial(self._read, live, agent)
-        runner = HttpTurnRunner(live, agent, self._services, read, self._ended)
+        read = partial(self._read, live, agent)
+        runner = HttpTurnRunner(live, agent, self._services, read, self._ended, is_new=is_new)
         self._runners[live.session_id] = runner
         runner.start()
 

@@ -194,6 +194,7 @@ class AgentSessionHost:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._sessions.stop()
+        await asyncio.gather(*map(self._close, self._agents.values()))
         self._persistence.stop()
         tell(_log, logging.INFO, "host.stopped")
 
@@ -247,6 +248,14 @@ class AgentSessionHost:
                 readers=now.readers,
             )
         await self.store.stop()
+
+    async def _close(self, agent: Agent) -> None:
+        """Have an agent let go of what it holds; one that fails at it, or takes too long, holds nothing up."""
+        try:
+            async with asyncio.timeout(self.config.stop_grace_s):
+                await agent.aclose()
+        except Exception:  # noqa: BLE001 - somebody's agent, and everything of ours is safe by now
+            _log.exception("agent %s did not close", agent.name)
 
     async def _tick(self) -> None:
         """The one timer of all streams: heartbeats and slow readers. It waits for no storage."""

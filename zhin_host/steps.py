@@ -51,6 +51,9 @@ class SteppedAgent:
                 return
             state.update(answer)
 
+    async def aclose(self) -> None:
+        await close(self._stepped)
+
     async def _begin(self, turn: Turn) -> dict[str, Any]:
         """The state to go on from: the last step's with the answer it waited for, or a new turn's."""
         record = turn.attempt_of.replay.record
@@ -77,6 +80,13 @@ class SteppedAgent:
                 f"step returns a list of events, each a dict with a type, not {type(events).__name__}"
             )
         return cast("Sequence[Mapping[str, Any]]", events)
+
+
+async def close(agent: object) -> None:
+    """Call what a developer's agent has as `async def aclose()`."""
+    aclose = getattr(agent, "aclose", None)
+    if inspect.iscoroutinefunction(aclose):
+        await aclose()
 
 
 async def _tell(

@@ -113,8 +113,7 @@ class Turn:
             raise ValueError(f"an own event type is x. and 1 to 64 of A-Z a-z 0-9 _ . -, not {kind!r:.80}")
         form = self._attempt.recorded(ev.json_form(dict(data)))
         self._attempt.check_size(kind, form)
-        if self._attempt.replay.is_used_up:
-            await self._attempt.append(ev.Draft(kind, form))
+        await self._attempt.emit(kind, form)
 
     async def checkpoint(self, state: Any) -> None:
         """Save the agent's own JSON state: durable on return, and `turn.state` of the next turn if this one completes.

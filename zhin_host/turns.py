@@ -48,7 +48,8 @@ class HttpTurnRunner:
         live: The session; its log has turn.started and message.received.
         agent: What works on the message.
         services: Clock, settings and worker threads.
-        read: Reads the record of earlier attempts, in a thread; None when there were none.
+        read: Reads the record of earlier attempts, in a thread.
+        is_new: Whether there were none.
         on_end: Called once the turn's end is durable, or the runner has given the turn up.
     """
 
@@ -57,17 +58,20 @@ class HttpTurnRunner:
         live: LiveSession,
         agent: Agent,
         services: Services,
-        read: Callable[[], Record] | None,
+        read: Callable[[], Record],
         on_end: Callable[[HttpTurnRunner], None],
+        *,
+        is_new: bool,
     ) -> None:
         turn = live.state.open_turn
         self.live = live
         self.turn_id = turn.turn_id
         self._message = turn.message
         self._agent = agent
-        self._attempt = Attempt(live.session_id, turn.turn_id, live.journal, services, said_of(agent))
-        self._turn: Turn | None = None
         self._services = services
+        self._attempt = self._new_attempt()
+        self._turn: Turn | None = None
+        self._is_new = is_new
         self._read = read
         self._on_end = on_end
         self._task: asyncio.Task[None] | None = None
@@ -136,32 +140,76 @@ class HttpTurnRunner:
         """The agent's task, and the one that ends the turn without it, as far as they have not ended."""
         return {task for task in (self._task, self._left) if task is not None and not task.done()}
 
+    def _new_attempt(self) -> Attempt:
+        live, agent = self.live, self._agent
+        services, said = self._services, said_of(agent)
+        return Attempt(
+            live.session_id, self.turn_id, live.journal, services, said, is_resumable=agent.is_resumable
+        )
+
     async def _run(self) -> None:
-        error: BaseException | None = None
         self._has_begun = True
+        error: BaseException | None
         try:
-            self._attempt.check()
-            if self._read is not None:
+            error = await self._drive()
+            while self._wants_another:
+                if not await self._begin_again():
+                    self._is_stopped = True
+                    self._on_end(self)
+                    return
+                error = await self._drive()
+        except asyncio.CancelledError as cancelled_between:
+            error = cancelled_between
+        self._end_attempt()
+        if not self._is_stopped and not self._is_ended:
+            await self._end(error)
+
+    async def _drive(self) -> BaseException | None:
+        """One attempt: call the agent from its top; what it raised."""
+        attempt = self._attempt
+        try:
+            attempt.check()
+            if not self._is_new:
                 await (
                     self.live.journal.sync_when_possible()
                 )  # the attempt is counted on disk before it begins
-                self._attempt.go_on_from(await self._attempt.read_when_possible(self._read))
-            self._turn = Turn(self._attempt, self.live.waiter, self.live.log, self._message)
+                attempt.go_on_from(await attempt.read_when_possible(self._read))
+            self._turn = Turn(attempt, self.live.waiter, self.live.log, self._message)
             await self._agent.run(self._turn)
-            self._attempt.replay.check_used_up()
+            attempt.replay.check_used_up()
         except Diverged as diverged:
-            self._attempt.divergence = str(diverged)
+            attempt.divergence = str(diverged)
         except BaseException as raised:
             if self._is_stopped and isinstance(
                 raised, GeneratorExit
             ):  # the loop is gone and the agent never went
                 raise
-            error = raised
-            if not isinstance(raised, asyncio.CancelledError | AgentError):
+            if not isinstance(raised, asyncio.CancelledError | AgentError) and not attempt.wants_another:
                 _log.exception("the agent failed in turn %s of %s", self.turn_id, self.live.session_id)
+            return raised
+        return None
+
+    @property
+    def _wants_another(self) -> bool:
+        """Whether the attempt that is over ended for another one, and nothing came between."""
+        turn = self.live.state.turn
+        is_cancelling = turn is None or turn.is_cancelling
+        return self._attempt.wants_another and not self._is_stopped and not is_cancelling
+
+    async def _begin_again(self) -> bool:
+        """Begin a further attempt when what runs beside has ended; not while a person is still to answer something.
+
+        Returns:
+            Whether it has begun. If not, the turn stays parked, and the last answer drives it again.
+        """
         self._end_attempt()
-        if not self._is_stopped and not self._is_ended:
-            await self._end(error)
+        await self._attempt.quiet()
+        if self.live.state.pending:
+            return False
+        crashes = self.live.state.open_turn.crashes
+        await self.live.journal.write_when_possible(lambda state: [redriven(state, crashes)])
+        self._attempt, self._is_new = self._new_attempt(), False
+        return True
 
     def _end_attempt(self) -> None:
         """From now on the agent writes nothing; what still waits for an answer is woken."""

@@ -15,7 +15,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "For agents": (
         "Turn",
         "tool",
-        "tools.Tool",
+        "Tool",
         "Retry",
         "current_action",
         "actions.CurrentAction",

@@ -18,6 +18,7 @@ from tests.docs.blocks import ROOT
 from tests.e2e.process import DEADLINE_S, environment
 
 PORT: Final = "8787"
+MODEL_PORT: Final = "8788"  # of the stand-in for a model
 _END: Final = "the block has ended"
 
 
@@ -45,13 +46,13 @@ class Shell:
     """One bash. A host that a block starts in the background has its process id in `$host`, and is ended with it."""
 
     def __init__(self, cwd: Path, port: int) -> None:
-        self._port = str(port)
+        self._ports = {PORT: str(port), MODEL_PORT: str(free_port())}
         address = f"http://127.0.0.1:{port}"
         self._shell = subprocess.Popen(
             ["bash"],
             cwd=cwd,
             env=environment(
-                ZHIN_PORT=self._port,
+                ZHIN_PORT=str(port),
                 ZHIN_URL=address,
                 PYTHONDONTWRITEBYTECODE="",  # pages start many short processes; no page writes a module twice
             ),
@@ -95,8 +96,10 @@ class Shell:
         return said.removesuffix(f"\n{_END}\n")
 
     def here(self, text: str) -> str:
-        """The text with the port that is used here in place of the documents' one."""
-        return text.replace(PORT, self._port)
+        """The text with the ports that are used here in place of the documents'."""
+        for told, used in self._ports.items():
+            text = text.replace(told, used)
+        return text
 
 
 def free_port() -> int:

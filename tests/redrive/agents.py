@@ -155,6 +155,25 @@ async def trying(turn: Turn) -> None:
     await turn.say(await turn.run("flaky", flaky, retry=Retry(attempts=10, delay_s=0)))
 
 
+async def dropping(turn: Turn) -> None:
+    """A streamed answer is cut off twice in the middle, once of its words and once of its thoughts."""
+
+    async def model() -> str:
+        _ran()
+        await turn.think("Hm. ")
+        if LEDGER[current_action().call_id] == 1:
+            raise ConnectionError("cut")
+        await turn.say("Once ")
+        if LEDGER[current_action().call_id] == 2:
+            raise ConnectionError("cut")
+        await turn.say("upon a time.")
+        return "told"
+
+    await turn.say("Well. ")
+    await turn.run("model", model, retry=Retry(attempts=10, delay_s=0))
+    await turn.say(" The end.")
+
+
 async def keeps(text: str) -> dict[str, Any]:
     _ran()
     return {"kept": [text, SECRET], SECRET: text}
@@ -201,6 +220,7 @@ AGENTS: dict[str, Agent] = {
         checkpointing,
         paying,
         trying,
+        dropping,
         leaky,
     )
 }

@@ -473,6 +473,15 @@ def test_pauses_grow_up_to_the_longest() -> None:
     assert [retry.delay_after(failures) for failures in (1, 2, 3)] == [1, 3, 5]
 
 
+@pytest.mark.parametrize(("asked_s", "pause_s"), [(None, 1), (0, 1), (2.5, 2.5), (60, 5)])
+def test_an_error_may_ask_for_a_longer_pause_but_for_none_beyond_the_longest(
+    asked_s: float | None, pause_s: float
+) -> None:
+    error = ConnectionError("busy")
+    error.retry_after_s = asked_s  # type: ignore[attr-defined]
+    assert Retry(delay_s=1, delay_max_s=5).delay_after(1, error) == pause_s
+
+
 async def test_a_plain_function_that_cannot_have_a_thread_fails_and_gives_its_place_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -6,9 +6,22 @@ import importlib
 import os
 import sys
 import traceback
+from collections.abc import Mapping
 from types import ModuleType
+from typing import Final
 
 from zhin_host.errors import StartupError
+
+EXTRAS: Final[Mapping[str, str]] = {
+    "ag_ui": "ag-ui",
+    "agents": "openai-agents",
+    "langchain_core": "langgraph",
+    "langgraph": "langgraph",
+    "mcp": "mcp",
+    "openai": "chat",
+    "pydantic_ai": "pydantic-ai",
+}
+"""Package that an adapter imports -> the extra that brings it."""
 
 
 def load(reference: str, what: str) -> object:
@@ -59,4 +72,8 @@ def _failed(subject: str, error: BaseException) -> StartupError:
     at = f" ({places[-1].filename}, line {places[-1].lineno})" if len(places) > 1 else ""
     if isinstance(error, SyntaxError) and error.filename:
         at = f" ({error.filename}, line {error.lineno})"
-    return StartupError(f"{subject} cannot be imported: {type(error).__name__}: {error!s:.500}{at}.")
+    extra = (
+        EXTRAS.get((error.name or "").partition(".")[0]) if isinstance(error, ModuleNotFoundError) else None
+    )
+    remedy = "" if extra is None else f" Run pip install 'zhin-host[{extra}]'."
+    return StartupError(f"{subject} cannot be imported: {type(error).__name__}: {error!s:.500}{at}.{remedy}")

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from zhin_host import server
 from zhin_host.cli import directory
+from zhin_host.cli import options as agent_options
 from zhin_host.cli.loading import load
 from zhin_host.cli.logs import FORMATS, LogFormat, log_to_stderr
 from zhin_host.cli.protocols import PROTOCOLS, dialects
@@ -61,6 +62,7 @@ def _setting_option(setting: Setting) -> Callable[[Command], Command]:
     show_envvar=True,
     help="What works on the messages; the working directory is searched first.",
 )
+@agent_options.options
 @directory.option
 @click.option("--memory", is_flag=True, help="Keep sessions in memory only, without a data directory.")
 @click.option(
@@ -180,8 +182,9 @@ def serve(
             f"{host} can be reached from other machines, and without --token-file everybody there may read and "
             "write; give one (or an --authenticator), or listen on 127.0.0.1."
         )
+    given = {name: settings.pop(name) for name in agent_options.NAMES}
     served = create_agent_session_host(
-        load(agent, "agent"),
+        agent_options.prepared(load(agent, "agent"), agent, given),
         data_dir=None if memory else data_dir,
         authenticator=_authenticator(token_file, authenticator),
         allowed_hosts=allowed_host,

@@ -1,0 +1,82 @@
+"""Options of agents: what `serve` was given for an agent that is made from it, such as the chat agent."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from zhin_host.errors import StartupError
+
+Command = Callable[..., Any]
+NAMES = ("model", "base_url", "tools", "instructions")
+
+
+def options(command: Command) -> Command:
+    """The options themselves, each None or empty when it was not given."""
+    for option in reversed(
+        (
+            click.option(
+                "--model",
+                envvar="ZHIN_MODEL",
+                metavar="NAME",
+                show_envvar=True,
+                help="The model that zhin_host.agents.chat:agent asks.",
+            ),
+            click.option(
+                "--base-url",
+                envvar="ZHIN_BASE_URL",
+                metavar="URL",
+                show_envvar=True,
+                help="Its endpoint, which speaks OpenAI's chat completions; the key is OPENAI_API_KEY.",
+            ),
+            click.option(
+                "--tools",
+                multiple=True,
+                metavar="MODULE",
+                help="A module of @tools that the model may call; the working directory is searched first.",
+            ),
+            click.option(
+                "--instructions",
+                metavar="FILE",
+                help="What the model is told before everything else.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def prepared(agent: object, reference: str, given: dict[str, Any]) -> object:
+    """The agent, made from its options if it is one that takes them.
+
+    Args:
+        agent: What was loaded; `with_options(**given)` makes an agent of it where it has that.
+        reference: Its name.
+        given: Option to value, as NAMES has them; those that say nothing are left out.
+
+    Raises:
+        StartupError: It does not take what was given, or cannot be made of it.
+    """
+    given = {name: value for name, value in given.items() if value}
+    make = getattr(agent, "with_options", None)
+    if make is None:
+        if given:
+            raise _not_taken(next(iter(given)), reference)
+        return agent
+    taken = inspect.signature(make).parameters
+    for name in given:
+        if name not in taken:
+            raise _not_taken(name, reference)
+    try:
+        made: object = make(**given)
+    except ValueError as error:
+        raise StartupError(str(error)) from error
+    return made
+
+
+def _not_taken(name: str, reference: str) -> StartupError:
+    flag = "--" + name.replace("_", "-")
+    return StartupError(f"The agent {reference!r:.200} takes no {flag}; zhin_host.agents.chat:agent does.")
