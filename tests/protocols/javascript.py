@@ -25,7 +25,7 @@ def install() -> None:
         fcntl.flock(package, fcntl.LOCK_EX)
         if stamp.exists() and stamp.read_bytes() == lock.read_bytes():
             return
-        command = [NODE, _NPM, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+        command = [str(NODE), str(_NPM), "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
         done = subprocess.run(
             command, cwd=FOLDER, capture_output=True, text=True, timeout=_INSTALL_TIMEOUT_S, check=False
         )

@@ -120,7 +120,7 @@ def reasons(page: dict[str, Any]) -> list[str | None]:
 
 def plain(messages: list[dict[str, Any]]) -> str:
     """The messages without what differs from chat to chat."""
-    parts = [[{**part, "toolCallId": "", "approval": ""} for part in row["parts"]] for row in messages]
+    parts = [[{**part, "id": "", "toolCallId": ""} for part in row["parts"]] for row in messages]
     return json.dumps(parts, sort_keys=True)
 
 

@@ -75,11 +75,10 @@ const chat = new Chat({
 // The response, whose connection breaks when the page shows some words.
 function cut(response, words) {
   const reader = response.body.getReader();
-  const broken = until(() => isShown(words)).then(async () => {
-    await reader.cancel();
+  const broken = until(() => isShown(words)).then(() => {
     throw new TypeError("network error");
   });
-  broken.catch(() => {});
+  broken.catch(() => reader.cancel());
   const pull = async (controller) => {
     const { done, value } = await Promise.race([broken, reader.read()]);
     if (done) controller.close();

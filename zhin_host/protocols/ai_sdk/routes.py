@@ -62,18 +62,30 @@ class _Chats:
                 return await self._answer(call, who, chat_id, asked)
 
     async def reconnect(self, call: Call) -> ASGIApp:
-        """GET …/{chat_id}/stream: the open turn from its start; 204 when none is open."""
+        """GET …/{chat_id}/stream: the open turn from its start; 204 when none is open.
+
+        With `?ended=replay` the last turn when it has ended, too: for a page whose connection broke and that may come
+        back too late.
+        """
+        ended = query_of(call.scope["query_string"]).get("ended")
+        if ended not in {None, _REPLAY}:
+            raise BadRequest(f"ended is {_REPLAY}, or absent, not {ended!r:.40}.")
         who = await self._door.who(call)
         session_id = await self._find(call, who, "read")
-        view = None if session_id is None else await self._store.view(who, session_id)
-        if session_id is None or view is None or view["turn"] is None:
-            return Reply(204, b"")
-        turn_id = view["turn"]["turnId"]
-        root = await self._root(who, session_id, view, turn_id)
-        if (
-            root is None
-        ):  # its turn.started cannot be read: GET /zhin/v1/session/{id}/audit says where the log breaks
-            return Reply(204, b"")
+        if session_id is None:
+            return _NOTHING
+        view = await self._store.view(who, session_id)
+        if view["turn"] is not None:
+            turn_id = view["turn"]["turnId"]
+            root = await self._root(who, session_id, view, turn_id)
+        elif ended == _REPLAY:
+            starts = await Starts.read(self._store, who, session_id)
+            turn_id = "" if starts.last is None else starts.last.turn_id
+            root = starts.root(turn_id)
+        else:
+            return _NOTHING
+        if root is None:  # the log is broken before it, as the audit says
+            return _NOTHING
         return await self._stream(who, session_id, turn_id, root.index)
 
     async def messages(self, call: Call) -> ASGIApp:
