@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from pathlib import Path
 from typing import Final
@@ -41,6 +42,10 @@ async def _try(gate: str) -> str:
     if not _is_open(gate):
         raise ValueError("the gate is closed")
     return "gone through"
+
+
+def _huge(characters: int) -> str:
+    return "ü" * characters
 
 
 async def agent(turn: Turn) -> None:  # noqa: C901, PLR0912, PLR0915 - one case for each thing it can do
@@ -107,6 +112,12 @@ async def agent(turn: Turn) -> None:  # noqa: C901, PLR0912, PLR0915 - one case 
             for part in (1, 2):
                 await turn.emit("x.progress", {"id": "bar", "part": part})
             await turn.emit("x.note", {"text": rest})
+        case "json":
+            await turn.run("json", json.loads, rest)
+            await turn.say("Read.")
+        case "huge":
+            await turn.run("huge", _huge, int(rest))
+            await turn.say("Read.")
         case "end":
             await turn.say("Goodbye.")
             await turn.end_session()

@@ -154,6 +154,30 @@ def test_what_runs_on_the_host_is_a_tool_part_and_the_agents_own_events_are_data
     ]
 
 
+@pytest.mark.parametrize(
+    ("odd", "shown"),
+    [
+        ('[{"__proto__": {"a": 1}, "b": 2}]', [{"b": 2}]),
+        ('{"constructor": {"prototype": 1, "a": 2}, "b": 3}', {"b": 3}),
+        ('{"constructor": {"a": 2}, "": ["\\u2028\\r\\n\\n: data: \\ufffd"]}', None),
+    ],
+)
+def test_no_json_that_a_tool_returns_breaks_the_page(site: Site, odd: str, shown: object) -> None:
+    page = site.page(["send", f"json {odd}"])
+    [output] = [part["output"] for part in page["messages"][1]["parts"] if "output" in part]
+    assert output == (json.loads(odd) if shown is None else shown)
+    assert (text_of(page), page["status"]) == ("Read.", "ready")
+    assert site.page(["load"])["messages"] == page["messages"]
+
+
+def test_a_huge_output_comes_whole_and_goes_back_within_the_limit_of_a_body(site: Site) -> None:
+    page = site.page(["send", "huge 500000"], ["send", "hello"], ["send", "huge 100000"], ["send", "hello"])
+    outputs = [part["output"] for row in page["messages"] for part in row["parts"] if "output" in part]
+    assert list(map(len, outputs)) == [500_000, 100_000]
+    assert text_of({"messages": page["messages"][:4]}) == "hello"
+    assert "BODY_TOO_LARGE" in page["error"]
+
+
 def test_an_approval_is_given_after_kill_9_and_a_restart_on_the_page_as_it_was_left(own: Site) -> None:
     asked = own.page(["send", "publish cats"])
     assert (states(asked), asked["status"]) == ([("tool-publish", "approval-requested")], "ready")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -130,7 +130,7 @@ class HistoryFraming:
         translation = Translation(self._session_id)
         chunks = _translated(translation, self._counted) + translation.finish()
         asked = user_message(self._message_id or f"user-{turn_id}", received.data["message"])
-        told = b",".join(map(orjson.dumps, (asked, assistant_message(chunks))))
+        told = b",".join(map(_json, (asked, assistant_message(chunks))))
         comma, self._is_first = b"" if self._is_first else b",", False
         return comma + told
 
@@ -147,4 +147,25 @@ def _translated(translation: Translation, turn: Counted) -> list[Chunk]:
 
 
 def _sse(chunks: Iterable[Chunk]) -> bytes:
-    return b"".join(b"data: %b\n\n" % orjson.dumps(chunk) for chunk in chunks)
+    return b"".join(b"data: %b\n\n" % _json(chunk) for chunk in chunks)
+
+
+def _json(value: Any) -> bytes:
+    """The JSON of a chunk or a message, without what makes `ai` refuse a stream whole, now and at each replay."""
+    raw = orjson.dumps(value)
+    if b'"__proto__"' in raw or b'"constructor"' in raw:
+        return orjson.dumps(_harmless(value))
+    return raw
+
+
+def _harmless(value: Any) -> Any:
+    """Without the keys that would reach the prototype of an object: `ai` takes no JSON that has one."""
+    if isinstance(value, list):
+        return [_harmless(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: _harmless(item) for name, item in value.items() if not _reaches_prototype(name, item)}
+
+
+def _reaches_prototype(name: str, item: Any) -> bool:
+    return name == "__proto__" or (name == "constructor" and isinstance(item, dict) and "prototype" in item)
