@@ -234,7 +234,12 @@ def app_of(
         info=lambda: {"agents": [{"name": "scripted"}]},
         meters=meters or Meters(),
         gauges=lambda: Gauges(0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0),
+        begin=_begin,
     )
+
+
+async def _begin() -> None:
+    """A host that has started."""
 
 
 class Exchange:

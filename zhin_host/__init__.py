@@ -11,6 +11,7 @@ from zhin_host.projector import HttpStepProjector
 from zhin_host.storage.files import FileHttpSessionPersistence
 from zhin_host.storage.log import SessionEventLog
 from zhin_host.store import HttpAgentSessionStore
+from zhin_host.sync import SyncTurn
 from zhin_host.tools import Tool, tool
 from zhin_host.turn import Turn
 from zhin_host.turns import HttpTurnRunner
@@ -31,6 +32,7 @@ __all__ = [
     "RequestExpired",
     "Retry",
     "SessionEventLog",
+    "SyncTurn",
     "Tool",
     "ToolDenied",
     "Turn",

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from zhin_host.agent import Agent, hosted_agents
 from zhin_host.attempt import Services
@@ -22,7 +22,7 @@ from zhin_host.driver import TurnDriver
 from zhin_host.engine import Engine, TurnHandle
 from zhin_host.errors import StartupError, StorageUnavailable
 from zhin_host.gauges import Gauges, read_gauges
-from zhin_host.http import AllowAll, Dialect, check_authenticator, create_app
+from zhin_host.http import AllowAll, CallerOf, Dialect, OuterLogin, create_app, login_of
 from zhin_host.intake import Message
 from zhin_host.logline import tell
 from zhin_host.meters import Meters
@@ -59,7 +59,7 @@ class AgentSessionHost:
         persistence: SessionPersistence,
         config: Config,
         clock: Clock,
-        authenticator: Authenticator,
+        authenticator: Authenticator | OuterLogin,
         allowed_hosts: Iterable[str],
         allowed_origins: Iterable[str],
         *,
@@ -90,6 +90,7 @@ class AgentSessionHost:
             info=self.info,
             meters=self.meters,
             gauges=self.gauges,
+            begin=self._begin,
             allowed_hosts=allowed_hosts,
             allowed_origins=allowed_origins,
             any_host=any_host,
@@ -99,19 +100,14 @@ class AgentSessionHost:
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._starting: asyncio.Task[None] | None = None
+        self._has_started = False
         self._is_stopped = False
         self._is_draining = False
 
     @property
     def app(self) -> ASGIApp:
-        """The ASGI app: a function, since servers take a bound method for an app of ASGI 2."""
-
-        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-            if self._starting is None and scope["type"] == "http":
-                await self.start()  # mounted where nobody passes lifespan on
-            await self._app(scope, receive, send)
-
-        return serve
+        """The ASGI app, to serve or to mount."""
+        return self._app
 
     @property
     def sessions_found(self) -> int:
@@ -209,6 +205,22 @@ class AgentSessionHost:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
+    async def _begin(self) -> None:
+        """Start with the first request, mounted where nobody passes lifespan on; all that come meanwhile wait for it.
+
+        Raises:
+            StorageUnavailable: It could not start. Why is not for callers.
+        """
+        if self._has_started:
+            return
+        is_first = self._starting is None
+        try:
+            await self.start()
+        except StartupError as error:
+            if is_first:
+                _log.critical("the host could not start: %s", error)
+            raise StorageUnavailable("The host could not start; its log says why.") from None
+
     @asynccontextmanager
     async def _lifespan(self, _app: object) -> AsyncIterator[None]:
         async with self:
@@ -229,6 +241,7 @@ class AgentSessionHost:
         ]
         for task in self._tasks:
             task.add_done_callback(_tell_of_death)
+        self._has_started = True
 
     async def _recover(self) -> None:
         await self._sessions.recover()
@@ -308,7 +321,7 @@ def create_agent_session_host(
     *,
     data_dir: str | Path | None = None,
     tools: Iterable[Tool] = (),
-    authenticator: Authenticator | None = None,
+    authenticator: Authenticator | CallerOf | None = None,
     allowed_hosts: Iterable[str] = (),
     allowed_origins: Iterable[str] = (),
     any_host: bool = False,
@@ -322,10 +335,11 @@ def create_agent_session_host(
     """A host for an agent, or for several: `{"name": agent, …}`, the first being the default.
 
     Args:
-        agent: An async function or async generator of one argument, the Turn; or several by name.
+        agent: A function or generator of one argument, async (the Turn) or plain (the SyncTurn); or several by name.
         data_dir: The folder of plain files; None keeps everything in memory.
         tools: The agent's tools, for those who look at GET /info.
-        authenticator: Says who calls (docs/access.md); None tells nobody apart.
+        authenticator: Says who calls (docs/access.md), or an async function of the request as an app around the host
+            has it (docs/mounting.md); None tells nobody apart.
         allowed_hosts: Values of the Host header beside the loopback ones.
         allowed_origins: Values of the Origin header beside the host's own.
         any_host: Let any Host pass (for an address that tokens guard).
@@ -339,8 +353,7 @@ def create_agent_session_host(
     Raises:
         StartupError: The agent or the authenticator is none, or a setting is out of its range.
     """
-    if authenticator is not None:
-        check_authenticator(authenticator)
+    login = AllowAll() if authenticator is None else login_of(authenticator)
     config = config or Config(**settings)
     agents = hosted_agents(agent, tools)
     if persistence is None:
@@ -354,7 +367,7 @@ def create_agent_session_host(
         persistence,
         config,
         clock or SystemClock(),
-        authenticator or AllowAll(),
+        login,
         allowed_hosts,
         allowed_origins,
         any_host=any_host,

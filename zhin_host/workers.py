@@ -24,29 +24,12 @@ class Workers:
         dropped; else the call waits for it all the same, and returns the value (whoever cancelled leaves it behind).
         """
         await self._free.acquire()
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[Any] = loop.create_future()
-        done.add_done_callback(_look)
-        context = contextvars.copy_context()
-
-        def work() -> None:
-            error: BaseException | None = None
-            value = None
-            try:
-                value = context.run(function, *args, **kwargs)
-            except BaseException as raised:  # noqa: BLE001 - it belongs to whoever awaits the future
-                error = raised
-            try:
-                loop.call_soon_threadsafe(self._settle, done, value, error)
-            except RuntimeError:  # the loop is closed: the host stopped and nobody waits for this any more
-                return
-
-        name = f"action {getattr(function, '__name__', 'function')}"
         try:
-            threading.Thread(target=work, name=name, daemon=True).start()
+            done = in_thread(f"action {getattr(function, '__name__', 'function')}", function, *args, **kwargs)
         except RuntimeError:  # the system gives no further thread
             self._free.release()
             raise
+        done.add_done_callback(self._ended)
         try:
             return await asyncio.shield(done)
         except asyncio.CancelledError:
@@ -54,14 +37,52 @@ class Workers:
                 raise
         return await asyncio.shield(done)
 
-    def _settle(self, done: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+    def _ended(self, _: asyncio.Future[Any]) -> None:
         self._free.release()
-        if error is None:
-            done.set_result(value)
-        elif isinstance(error, StopIteration):  # a future refuses to hold one
-            done.set_exception(RuntimeError(f"the function raised StopIteration: {error}"))
-        else:
-            done.set_exception(error)
+
+
+def in_thread(name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
+    """Run a plain function in a daemon thread of its own, in this context; the future has what becomes of it.
+
+    The thread cannot be stopped, so nobody is to cancel the future: who gives up shields it.
+
+    Args:
+        name: The thread's.
+        function: What it runs.
+        args: Its arguments.
+        kwargs: Its arguments by name.
+
+    Raises:
+        RuntimeError: The system gives no further thread.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+    done.add_done_callback(_look)
+    context = contextvars.copy_context()
+
+    def work() -> None:
+        error: BaseException | None = None
+        value = None
+        try:
+            value = context.run(function, *args, **kwargs)
+        except BaseException as raised:  # noqa: BLE001 - it belongs to whoever awaits the future
+            error = raised
+        try:
+            loop.call_soon_threadsafe(_settle, done, value, error)
+        except RuntimeError:  # the loop is closed: the host stopped and nobody waits for this any more
+            return
+
+    threading.Thread(target=work, name=name, daemon=True).start()
+    return done
+
+
+def _settle(done: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+    if error is None:
+        done.set_result(value)
+    elif isinstance(error, StopIteration):  # a future refuses to hold one
+        done.set_exception(RuntimeError(f"the function raised StopIteration: {error}"))
+    else:
+        done.set_exception(error)
 
 
 def _look(done: asyncio.Future[Any]) -> None:

@@ -14,6 +14,7 @@ from tests.docs.blocks import ROOT
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "For agents": (
         "Turn",
+        "SyncTurn",
         "tool",
         "Tool",
         "Retry",
@@ -48,6 +49,7 @@ PARTS: Final = (
 # Members that the host or the client uses itself, and nobody else.
 _NOT_FOR_USERS: Final = {
     "zhin_host.turn.Turn": {"attempt_of", "gate", "ends_session", "usage", "completed_message"},
+    "zhin_host.sync.SyncTurn": {"cancel_calls"},
     "zhin_host.tools.Tool": {"bind", "policy_name", "scope_to_ask", "values"},
     "zhin_host.client.session.Session": {"saw", "handed_out", "forget"},
 }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from zhin_host import ActionFailed, RequestExpired, ToolDenied, Turn, current_action, tool
+from zhin_host import ActionFailed, RequestExpired, SyncTurn, ToolDenied, Turn, current_action, tool
 from zhin_host.actions import Retry
 
-Agent = Callable[[Turn], Awaitable[None]] | Any
+Agent = Callable[[Turn], Awaitable[object]] | Any
 SECRET = "sk-" + "aB3dE6gH9" * 3
 LEDGER: Counter[str] = Counter()  # callId -> how often its function ran to its end
 KEYS: dict[str, set[str]] = {}  # callId -> the idempotency keys it was given
@@ -206,6 +207,65 @@ async def _leak(turn: Turn) -> None:
     await turn.emit("x.key", {SECRET: SECRET})
 
 
+def blocking(turn: SyncTurn) -> str:
+    """A plain function, with everything that a turn can do but a checkpoint."""
+    turn.think("Let me see. ")
+    turn.say(f"After {len(turn.history())}. ")
+    turn.say(f"{turn.run('look', look, 'a')} {turn.run('count', count, page='bcd')}. ")
+    try:
+        turn.run("breaks", breaks, "x")
+    except ActionFailed as error:
+        turn.say(f"Caught {error.error['type']}. ")
+    turn.emit("x.looked", {"attempt": "any"})
+    turn.say(f"{turn.call_tool(publish, page='front')} {turn.call_tool(list_pages)}. ")
+    turn.say(f"{turn.approve('Sure?', why='because')} {turn.ask('Which?', ['red', 'blue'])} ")
+    turn.say(f"{turn.authorize('mail', 'https://example.org/login', 'read')}. ")
+    turn.finish("stop", {"tokens": 7})
+    return "And that is all."
+
+
+def remembering(turn: SyncTurn) -> str:
+    """A plain function that goes on from its own state."""
+    done = turn.state or []
+    for number in range(len(done), 3):
+        turn.say(f"Step {number}. ")
+        done.append([number, turn.run("look", look, "page")["words"]])
+        turn.checkpoint(done)
+    return f"All: {done}"
+
+
+def yielding(turn: SyncTurn) -> Generator[str, None, str]:
+    """A plain generator, which both yields and returns."""
+    yield "Looking. "
+    yield f"{turn.run('look', look, 'a')['words']} words. "
+    try:
+        yield turn.call_tool(publish, page="front")
+    except ToolDenied:
+        yield "Not published."
+    return " That is all."
+
+
+def pooled(turn: SyncTurn) -> str:
+    """A plain function that asks twice at once, from threads of its own."""
+    with ThreadPoolExecutor(2) as pool:
+        done = [pool.submit(turn.call_tool, publish, page=page) for page in ("one", "two")]
+        return " and ".join(sorted(future.result() for future in done))
+
+
+async def streaming(turn: Turn) -> AsyncIterator[str]:
+    """An async generator."""
+    yield "Looking. "
+    yield f"{(await turn.run('look', look, 'a'))['words']} words. "
+    yield await turn.call_tool(publish, page="front")
+    yield f" {await turn.ask('Which?')}"
+
+
+async def returning(turn: Turn) -> str:
+    """An async function that returns what it has to say."""
+    await turn.say("Looking. ")
+    return f"{await turn.run('count', count, 'a')}, {await turn.approve('Sure?')}"
+
+
 AGENTS: dict[str, Agent] = {
     agent.__name__: agent
     for agent in (
@@ -222,9 +282,15 @@ AGENTS: dict[str, Agent] = {
         trying,
         dropping,
         leaky,
+        blocking,
+        remembering,
+        yielding,
+        pooled,
+        streaming,
+        returning,
     )
 }
-BESIDE = {"gathering", "side_by_side"}  # text beside other actions may be repeated or missing
+BESIDE = {"gathering", "side_by_side", "pooled"}  # text beside other actions may be repeated or missing
 EXPIRES = (RequestExpired,)
 
 

@@ -474,7 +474,7 @@ def test_serve_refuses_settings_that_are_none(
         ("nocolon", None, "'nocolon' is not of the form module:attribute"),
         ("missing_module:agent", None, "there is no module 'missing_module' in"),
         ("mine:agent", "x = 1", "mine has no attribute 'agent'"),
-        ("mine:agent", "agent = 1", "is a int; give an async function"),
+        ("mine:agent", "agent = 1", "is a int; give a function"),
         ("mine:agent", "import missing_dependency", "No module named 'missing_dependency' ("),
         ("mine:agent", "\nraise ValueError('\\x1b[2J')", "ValueError: \\x1b[2J ("),
         ("mine:agent", "def f(:", "SyntaxError: "),
@@ -492,6 +492,37 @@ def test_serve_says_what_is_wrong_with_an_agent(
     assert told in sentence
     if source is not None and "(" in told:
         assert str(tmp_path / "mine.py") in sentence
+
+
+DEMO = "zhin_host.agents.demo:agent"
+
+
+@pytest.mark.parametrize(
+    ("references", "told"),
+    [
+        (
+            (DEMO, DEMO),
+            "Two agents are named 'demo'; name one of them otherwise: --agent NAME=MODULE:ATTRIBUTE.",
+        ),
+        ((f"a={DEMO}", DEMO, f"a={DEMO}"), "Two agents are named 'a'; "),
+        ((DEMO, "mine:several", f"one={DEMO}"), "Two agents are named 'one'; "),
+        (("names=mine:several",), "gives one name to several agents, which have their own; leave it out."),
+        ((f"={DEMO}",), "has no name before the =; write one, or leave the = out."),
+        (("a=",), "--agent '' is not of the form module:attribute"),
+        (("a=mine:nothing",), "The agent 'a' is a int; give a function"),
+    ],
+)
+def test_serve_refuses_several_agents_that_are_not_told_apart(
+    invoke: Invoke, in_tmp_path: Path, references: tuple[str, ...], told: str
+) -> None:
+    (in_tmp_path / "mine.py").write_text(
+        f"from {DEMO.replace(':', ' import ')}\nseveral = {{'one': agent, 'two': agent}}\nnothing = 1\n"
+    )
+    sentence = refused(
+        invoke("serve", "--memory", *(word for one in references for word in ("--agent", one)))
+    )
+    sys.modules.pop("mine", None)
+    assert told in sentence
 
 
 def test_version(invoke: Invoke) -> None:

@@ -254,17 +254,32 @@ def test_each_of_several_agents_has_its_line_and_none_at_all_is_a_fault(
 
     loaded: dict[str, object] = {"first": Script(), "second": Fleeting()}
     monkeypatch.setattr(checks, "load", lambda *_: loaded)
-    assert [(one.state, one.message.split(";")[0]) for one in checks.agent("my:agents")] == [
+    assert [(one.state, one.message.split(";")[0]) for one in checks.agents(["my:agents"])] == [
         ("ok", "my:agents has agent 'first'"),
         ("warning", "my:agents has agent 'second', not resumable"),
     ]
     loaded["third"] = "none"
-    [finding] = checks.agent("my:agents")
+    [finding] = checks.agents(["my:agents"])
     assert finding.state == "fault"
     assert "'third' is a str" in finding.message
     loaded.clear()
-    [finding] = checks.agent("my:agents")
+    [finding] = checks.agents(["my:agents"])
     assert (finding.state, "no agent" in finding.message) == ("fault", True)
+
+
+def test_two_agents_of_one_name_are_a_fault_of_the_second_and_the_environment_may_name_several(
+    tmp_path: Path,
+) -> None:
+    demo = "zhin_host.agents.demo:agent"
+    states = [one.state for one in checks.agents([demo, f"second={demo}", demo])]
+    assert states == ["ok", "ok", "fault"]
+    done = CliRunner().invoke(
+        cli.main,
+        ["doctor", "--data-dir", str(tmp_path / "data")],
+        env={"ZHIN_AGENT": f"one={demo} two={demo}"},
+    )
+    assert f"one={demo} has agent 'one'" in done.stdout
+    assert f"two={demo} has agent 'two'" in done.stdout
 
 
 def test_a_token_file_is_read_as_serve_reads_it_and_no_token_is_shown(tmp_path: Path) -> None:

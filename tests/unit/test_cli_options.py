@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from zhin_host.cli.loading import EXTRAS, load
-from zhin_host.cli.options import prepared
+from zhin_host.cli.options import prepare_each, prepared
 from zhin_host.errors import StartupError
 
 
@@ -57,3 +57,12 @@ def test_a_library_that_is_not_installed_names_the_extra_that_brings_it(
     module.write_text(f"raise ModuleNotFoundError('No module named {package}', name='{package}.inner')\n")
     with pytest.raises(StartupError, match=re.escape(f"Run pip install 'zhin-host[{EXTRAS[package]}]'.")):
         load(f"{module.stem}:agent", "agent")
+
+
+def test_of_several_agents_each_takes_of_the_options_what_is_its_own() -> None:
+    agent = object()
+    made = prepare_each([(Made(), "a:b"), (agent, "c:d")], {"model": "m", "base_url": None})
+    assert made == ["agent of m", agent]
+    assert prepare_each([(agent, "c:d")], {"model": None}) == [agent]
+    with pytest.raises(StartupError, match=r"^None of the agents takes --base-url; "):
+        prepare_each([(Made(), "a:b"), (agent, "c:d")], {"model": "m", "base_url": "http://x"})

@@ -165,7 +165,9 @@ def command_table(name: str) -> str:
             written = ", ".join(f"`{word}`" for word in (*parameter.opts, *parameter.secondary_opts))
             takes = "" if parameter.is_flag else f" {parameter.make_metavar(context)}"
             told = parameter.help or ""
-            default = "" if parameter.is_flag or parameter.default is None else f"`{parameter.default}`"
+            given = parameter.default
+            given = " ".join(given) if isinstance(given, tuple) else given  # of an option that may come again
+            default = "" if parameter.is_flag or given is None else f"`{given}`"
             default = "" if "UNSET" in default.upper() else default
             variable = f"`{parameter.envvar}`" if parameter.envvar else ""
             rows.append((written + takes.replace("|", "\\|"), default, variable, told.replace("|", "\\|")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -91,9 +92,34 @@ def test_an_agent_that_is_hosted_already_stays_what_it_is() -> None:
     assert create_agent_session_host({"named": one_agent}).info()["agents"][0]["name"] == "named"
 
 
-@pytest.mark.parametrize("agent", [None, "module:agent", lambda turn: None, print, object()])
+class Once:
+    def step(self, state: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{"type": "done", "text": "ok"}]
+
+
+@pytest.mark.parametrize("agent", [obedient, Once()])
+async def test_in_a_mapping_the_key_is_the_name_also_of_an_agent_that_has_another(agent: Any) -> None:
+    """It is looked up by the key, so a session that recorded another name would never find it again."""
+    named = hosted(agent, "named")
+    persistence = MemorySessionPersistence()
+    for _ in range(2):
+        async with hosting({"other": named, "third": named}, persistence=persistence) as host:
+            assert [row["name"] for row in host.host.info()["agents"]] == ["other", "third"]
+            for name in ("other", "third"):
+                accepted = await host.start(agent=name)
+                events = await host.idle(accepted.session_id)
+                assert one(events, "session.started")["agent"] == name
+                assert one(events, "message.completed")["message"] == "ok"
+    assert named.name == "named"
+
+
+class Quiet:
+    async def __call__(self, turn: Turn) -> None: ...
+
+
+@pytest.mark.parametrize("agent", [None, "module:agent", print, object(), Quiet, publish])
 def test_what_is_no_agent_is_refused_with_a_sentence(agent: Any) -> None:
-    with pytest.raises(StartupError, match="give an async function"):
+    with pytest.raises(StartupError, match="give a function"):
         create_agent_session_host(agent)
 
 
@@ -192,6 +218,50 @@ async def test_the_app_starts_its_host_with_the_first_request_where_nobody_says_
         assert (await client.get("/health")).status_code == 200
         assert (await client.get("/ready")).status_code == 503
         assert (await client.post("/session", json={"message": "Hello"})).status_code == 503
+
+
+async def test_requests_that_come_while_the_host_starts_wait_until_it_has() -> None:
+    class Slow(MemorySessionPersistence):
+        is_started = False
+
+        def start(self) -> None:
+            has_begun.set()
+            may_go.wait(20)
+            self.is_started = True
+
+        async def create_log(self, *given: Any) -> Any:
+            assert self.is_started
+            return await super().create_log(*given)
+
+    has_begun, may_go = threading.Event(), threading.Event()
+    host = create_agent_session_host(obedient, persistence=Slow())
+    transport = httpx.ASGITransport(app=host.app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost/zhin/v1") as client:
+        asking = [asyncio.create_task(client.post("/session", json={"message": "Hello"})) for _ in range(3)]
+        assert await asyncio.to_thread(has_begun.wait, 20)
+        assert not any(task.done() for task in asking)
+        may_go.set()
+        assert [(await task).status_code for task in asking] == [200, 200, 200]
+        assert (await client.get("/ready")).status_code == 200
+    await host.stop()
+
+
+async def test_a_host_that_cannot_start_answers_each_request_so_and_says_why_in_its_log_alone(
+    data_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with hosting(obedient, data_dir=data_dir):
+        second = create_agent_session_host(obedient, data_dir=data_dir)
+        transport = httpx.ASGITransport(app=second.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost/zhin/v1") as client:
+            for _ in range(2):
+                answer = await client.post("/session", json={"message": "Hello"})
+                assert (answer.status_code, answer.json()["error"]) == (503, "STORAGE_UNAVAILABLE")
+                assert str(data_dir) not in answer.text
+            strange = await client.get("/health", headers={"Host": "attacker.example"})
+            assert strange.status_code == 403
+        await second.stop()
+    (record,) = [one for one in caplog.records if "could not start" in one.message]
+    assert "is held by another host" in record.message
 
 
 async def test_a_server_that_speaks_lifespan_starts_and_stops_the_host() -> None:

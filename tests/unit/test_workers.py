@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from zhin_host import workers
 from zhin_host.workers import Workers
 
 
@@ -63,11 +64,12 @@ async def test_a_cancelled_call_that_does_not_give_up_waits_for_the_value() -> N
         assert await call == "value"
 
 
-async def test_a_value_that_was_there_before_the_cancelling_is_not_lost() -> None:
+async def test_a_value_that_was_there_before_the_cancelling_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """An action that has run must not run again because the host stopped in that moment."""
     with blocking() as (function, may_go, has_begun):
-        workers = Workers(1)
-        call = asyncio.create_task(workers.run(lambda: False, function))
+        call = asyncio.create_task(Workers(1).run(lambda: False, function))
         await has_begun.wait()
         settled = asyncio.Event()
         settle = workers._settle
@@ -77,7 +79,7 @@ async def test_a_value_that_was_there_before_the_cancelling_is_not_lost() -> Non
             call.cancel()  # after the value is there, before the call has woken up
             settled.set()
 
-        vars(workers)["_settle"] = settle_and_cancel
+        monkeypatch.setattr(workers, "_settle", settle_and_cancel)
         may_go.set()
         await settled.wait()
         assert await call == "value"

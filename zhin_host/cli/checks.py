@@ -7,16 +7,16 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Final, Literal
 
 from zhin_host import __version__
-from zhin_host.agent import hosted_agents
+from zhin_host.agent import Agent
 from zhin_host.cli.amounts import size_text
-from zhin_host.cli.loading import load
+from zhin_host.cli.loading import add_agents, load, named_place
 from zhin_host.errors import StartupError
 from zhin_host.events import LOG_VERSION
 from zhin_host.http.auth import parse_tokens, read_token_file
@@ -73,19 +73,24 @@ def descriptors() -> Iterator[Finding]:
     yield Finding("descriptors", state, told)
 
 
-def agent(reference: str) -> Iterator[Finding]:
-    """Whether it, or each of several, can be imported and hosted."""
-    try:
-        agents = hosted_agents(load(reference, "agent"))
-    except StartupError as error:
-        yield Finding("agent", "fault", str(error))
-        return
-    for name, one in agents.items():
-        if one.is_resumable:
-            yield Finding("agent", "ok", f"{reference} has agent {name!r}; its turns go on after a restart.")
-        else:
-            told = f"{reference} has agent {name!r}, not resumable; its open turns end as failed at every restart."
-            yield Finding("agent", "warning", told)
+def agents(references: Iterable[str]) -> Iterator[Finding]:
+    """Whether each of them can be imported and hosted beside those before it."""
+    found: dict[str, Agent] = {}
+    for reference in references:
+        try:
+            name, place = named_place(reference)
+            names = add_agents(found, name, load(place, "agent"))
+        except StartupError as error:
+            yield Finding("agent", "fault", str(error))
+            continue
+        yield from (_told_of(reference, name, found[name]) for name in names)
+
+
+def _told_of(reference: str, name: str, one: Agent) -> Finding:
+    if one.is_resumable:
+        return Finding("agent", "ok", f"{reference} has agent {name!r}; its turns go on after a restart.")
+    told = f"{reference} has agent {name!r}, not resumable; its open turns end as failed at every restart."
+    return Finding("agent", "warning", told)
 
 
 def token_file(path: str) -> Iterator[Finding]:

@@ -33,7 +33,9 @@ _YEAR_2025_MS: Final = 1_735_689_600_000
 @directory.option
 @click.option(
     "--agent",
-    metavar="MODULE:ATTRIBUTE",
+    "agents",
+    multiple=True,
+    metavar="[NAME=]MODULE:ATTRIBUTE",
     envvar="ZHIN_AGENT",
     help="Also see whether this one can be hosted.",
 )
@@ -43,7 +45,7 @@ _YEAR_2025_MS: Final = 1_735_689_600_000
 @click.option("--json/--text", "as_json", default=False, help="JSON lines, or text (the default).")
 @click.pass_context
 def doctor(
-    ctx: click.Context, /, *, data_dir: str, agent: str | None, token_file: str | None, as_json: bool
+    ctx: click.Context, /, *, data_dir: str, agents: tuple[str, ...], token_file: str | None, as_json: bool
 ) -> None:
     """See whether a host can run here: versions, limits, the data directory, its disk, its lock, its sessions.
 
@@ -51,7 +53,7 @@ def doctor(
     Exit code 1 on faults. Sessions are only counted and a few looked at: `zhin-host verify` looks at all.
     """
     has_fault = False
-    for finding in _findings(os.path.realpath(data_dir), agent, token_file):
+    for finding in _findings(os.path.realpath(data_dir), agents, token_file):
         has_fault = has_fault or finding.state == "fault"
         row = {"check": finding.check, "state": finding.state, "message": finding.message}
         text = f"{finding.state:<8} {finding.check:<12} {visible(finding.message)}"
@@ -60,11 +62,10 @@ def doctor(
         ctx.exit(FAULTY)
 
 
-def _findings(data_dir: str, agent: str | None, token_file: str | None) -> Iterator[Finding]:
+def _findings(data_dir: str, agents: tuple[str, ...], token_file: str | None) -> Iterator[Finding]:
     yield from checks.versions()
     yield from checks.descriptors()
-    if agent is not None:
-        yield from checks.agent(agent)
+    yield from checks.agents(agents)
     if token_file is not None:
         yield from checks.token_file(token_file)
     yield from _directory(data_dir)

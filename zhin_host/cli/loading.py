@@ -1,4 +1,4 @@
-"""Loading what a developer wrote by name, `module:attribute`: an agent, an authenticator."""
+"""Loading what a developer wrote by name, `module:attribute`: agents, an authenticator."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
+from zhin_host.agent import Agent, hosted_agents
+from zhin_host.cli.options import prepare_each
 from zhin_host.errors import StartupError
 
 EXTRAS: Final[Mapping[str, str]] = {
@@ -22,6 +24,60 @@ EXTRAS: Final[Mapping[str, str]] = {
     "pydantic_ai": "pydantic-ai",
 }
 """Package that an adapter imports -> the extra that brings it."""
+
+
+def load_agents(references: Sequence[str], given: Mapping[str, Any]) -> dict[str, Agent]:
+    """The agents that each `--agent` names, in their order; the first is the default.
+
+    Args:
+        references: `[name=]module:attribute`.
+        given: The options of agents, for those of them that take them.
+
+    Raises:
+        StartupError: As `load`, `prepare_each` and `add_agents`.
+    """
+    named = [named_place(reference) for reference in references]
+    made = prepare_each([(load(place, "agent"), place) for _, place in named], given)
+    agents: dict[str, Agent] = {}
+    for (name, _), agent in zip(named, made, strict=True):
+        add_agents(agents, name, agent)
+    return agents
+
+
+def named_place(reference: str) -> tuple[str | None, str]:
+    """Name, if it has one, and module:attribute of `[name=]module:attribute`.
+
+    Raises:
+        StartupError: There is nothing before the =.
+    """
+    name, is_named, place = reference.rpartition("=")
+    if is_named and not name:
+        raise StartupError(
+            f"--agent {reference!r:.200} has no name before the =; write one, or leave the = out."
+        )
+    return name or None, place
+
+
+def add_agents(agents: dict[str, Agent], name: str | None, loaded: object) -> list[str]:
+    """Put what was loaded to the agents: one under the name, or without it all of them under theirs.
+
+    Returns:
+        Their names.
+
+    Raises:
+        StartupError: It is no agent, is several and is given one name, or its name is taken.
+    """
+    if name is not None and isinstance(loaded, Mapping):
+        raise StartupError(
+            f"--agent {name!r:.80}=… gives one name to several agents, which have their own; leave it out."
+        )
+    found = hosted_agents(loaded if name is None else {name: loaded})
+    for taken in found.keys() & agents.keys():
+        raise StartupError(
+            f"Two agents are named {taken!r:.80}; name one of them otherwise: --agent NAME=MODULE:ATTRIBUTE."
+        )
+    agents.update(found)
+    return list(found)
 
 
 def load(reference: str, what: str) -> object:

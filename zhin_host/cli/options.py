@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -66,9 +66,8 @@ def prepared(agent: object, reference: str, given: dict[str, Any]) -> object:
         if given:
             raise _not_taken(next(iter(given)), reference)
         return agent
-    taken = inspect.signature(make).parameters
     for name in given:
-        if name not in taken:
+        if name not in _taken(agent):
             raise _not_taken(name, reference)
     try:
         made: object = make(**given)
@@ -77,6 +76,41 @@ def prepared(agent: object, reference: str, given: dict[str, Any]) -> object:
     return made
 
 
+def prepare_each(loaded: Sequence[tuple[object, str]], given: Mapping[str, Any]) -> list[object]:
+    """Each agent, made from those of the options that it takes.
+
+    Args:
+        loaded: What was loaded, and its name.
+        given: As `prepared`.
+
+    Raises:
+        StartupError: As `prepared`; or of several none takes what was given.
+    """
+    given = {name: value for name, value in given.items() if value}
+    if len(loaded) > 1:
+        for name in given:
+            if not any(name in _taken(agent) for agent, _ in loaded):
+                raise StartupError(
+                    f"None of the agents takes {_flag(name)}; zhin_host.agents.chat:agent does."
+                )
+        return [
+            prepared(agent, reference, {name: given[name] for name in given.keys() & _taken(agent)})
+            for agent, reference in loaded
+        ]
+    return [prepared(agent, reference, dict(given)) for agent, reference in loaded]
+
+
+def _taken(agent: object) -> set[str]:
+    """The names of the options that an agent takes."""
+    make = getattr(agent, "with_options", None)
+    return set() if make is None else set(inspect.signature(make).parameters)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
 def _not_taken(name: str, reference: str) -> StartupError:
-    flag = "--" + name.replace("_", "-")
-    return StartupError(f"The agent {reference!r:.200} takes no {flag}; zhin_host.agents.chat:agent does.")
+    return StartupError(
+        f"The agent {reference!r:.200} takes no {_flag(name)}; zhin_host.agents.chat:agent does."
+    )

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from zhin_host import server
 from zhin_host.cli import directory
 from zhin_host.cli import options as agent_options
-from zhin_host.cli.loading import load
+from zhin_host.cli.loading import load, load_agents
 from zhin_host.cli.logs import FORMATS, LogFormat, log_to_stderr
 from zhin_host.cli.protocols import PROTOCOLS, dialects
 from zhin_host.cli.takeover import refuse_held, wait_for_predecessor
@@ -55,12 +55,14 @@ def _setting_option(setting: Setting) -> Callable[[Command], Command]:
 @click.command()
 @click.option(
     "--agent",
-    default=DEFAULT_AGENT,
+    "agents",
+    multiple=True,
+    default=(DEFAULT_AGENT,),
     envvar="ZHIN_AGENT",
-    metavar="MODULE:ATTRIBUTE",
+    metavar="[NAME=]MODULE:ATTRIBUTE",
     show_default=True,
     show_envvar=True,
-    help="What works on the messages; the working directory is searched first.",
+    help="What works on the messages; the working directory is searched first. Of several the first is the default.",
 )
 @agent_options.options
 @directory.option
@@ -151,7 +153,7 @@ def serve(
     ctx: click.Context,
     /,
     *,
-    agent: str,
+    agents: tuple[str, ...],
     data_dir: str,
     memory: bool,
     host: str,
@@ -167,7 +169,7 @@ def serve(
     take_over: float,
     **settings: Any,
 ) -> None:
-    """Serve an agent over HTTP until SIGTERM or Ctrl-C.
+    """Serve an agent, or several, over HTTP until SIGTERM or Ctrl-C.
 
     Prints one line when it accepts requests; logs to stderr.
     """
@@ -184,7 +186,7 @@ def serve(
         )
     given = {name: settings.pop(name) for name in agent_options.NAMES}
     served = create_agent_session_host(
-        agent_options.prepared(load(agent, "agent"), agent, given),
+        load_agents(agents, given),
         data_dir=None if memory else data_dir,
         authenticator=_authenticator(token_file, authenticator),
         allowed_hosts=allowed_host,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 from zhin_host.config import Config
 from zhin_host.errors import RequestError, RouteNotFound
 from zhin_host.gauges import Gauges
+from zhin_host.http.auth import OuterLogin
 from zhin_host.http.door import Call, Dialect, Door, Endpoint, Handler
 from zhin_host.http.guard import Guard
 from zhin_host.http.routes import Routes
@@ -55,11 +56,12 @@ ROOT_ROUTES: Final[Mapping[str, Mapping[str, Endpoint]]] = {"/metrics": {"GET": 
 def create_app(
     store: HttpAgentSessionStore,
     *,
-    authenticator: Authenticator,
+    authenticator: Authenticator | OuterLogin,
     config: Config,
     info: Callable[[], dict[str, Any]],
     meters: Meters,
     gauges: Callable[[], Gauges],
+    begin: Callable[[], Awaitable[None]],
     allowed_hosts: Iterable[str] = (),
     allowed_origins: Iterable[str] = (),
     any_host: bool = False,
@@ -76,6 +78,7 @@ def create_app(
         info: Makes the fields of GET /info.
         meters: What GET /metrics exposes; refusals are counted in them.
         gauges: Reads the rest of it.
+        begin: Awaited before each request: it returns at once, once the host has started.
         allowed_hosts: Values of Host beside the loopback ones; without a port, any port.
         allowed_origins: Values of Origin beside the host's own.
         any_host: Let any Host pass: tokens guard an address that is not loopback, and no host is named.
@@ -97,12 +100,21 @@ def create_app(
         table += [Route(path, page), Route(path + "/{file:path}", page)]
     router = Router(table, redirect_slashes=False, default=_not_found, lifespan=lifespan)
     return Guard(
-        router,
+        _behind(begin, router),
         allowed_hosts=allowed_hosts,
         allowed_origins=allowed_origins,
         any_host=any_host,
         refusals=meters.refusals,
     )
+
+
+def _behind(begin: Callable[[], Awaitable[None]], app: ASGIApp) -> ASGIApp:
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await begin()
+        await app(scope, receive, send)
+
+    return serve
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001 - ASGI's signature

@@ -1,4 +1,4 @@
-"""Auth: who calls. Everybody alike, or bearer tokens; credentials come from the Authorization header only."""
+"""Auth: who calls. Everybody alike, bearer tokens in the Authorization header, or what an app around the host says."""
 
 from __future__ import annotations
 
@@ -8,17 +8,28 @@ import inspect
 import logging
 import os
 import stat
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, cast
 
-from zhin_host.errors import StartupError, Unauthorized
-from zhin_host.ports import OWN_SCOPES, SCOPES, Principal
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
+from starlette.types import Scope
+
+from zhin_host.actions import is_async
+from zhin_host.errors import Forbidden, StartupError, Unauthorized
+from zhin_host.ports import OWN_SCOPES, SCOPES, Authenticator, Principal
 
 _logger = logging.getLogger("zhin_host.http")
 
 _TOKEN_CHARACTERS_MIN: Final = 16
 _FILE_BYTES_MAX: Final = 1 << 20
 _LINE_FORM: Final = "a name, a space and a token"
+
+CallerOf = Callable[[HTTPConnection], Awaitable[Principal]]
+"""Says who calls, from the request as the app around the host has it: its user, state, session, cookies, headers.
+
+What holds for an Authenticator holds for it. It may also raise Starlette's HTTPException, as dependencies do.
+"""
 
 
 class AllowAll:
@@ -32,20 +43,55 @@ class AllowAll:
         return self._principal
 
 
-def check_authenticator(authenticator: object) -> None:
+class OuterLogin:
+    """Who calls is what a function of the app around the host says."""
+
+    def __init__(self, caller_of: CallerOf) -> None:
+        self._caller_of = caller_of
+
+    async def caller(self, scope: Scope) -> Principal:
+        """The caller of a request.
+
+        Raises:
+            Unauthorized, Forbidden: It said so, or raised an HTTPException of 401 or 403.
+        """
+        try:
+            return await self._caller_of(HTTPConnection(scope))
+        except HTTPException as error:
+            detail: object = error.detail  # FastAPI's may be any JSON
+            told = detail if isinstance(detail, str) else str(detail)
+            refusal = {401: Unauthorized, 403: Forbidden}.get(error.status_code)
+            if refusal is None:
+                raise HTTPException(error.status_code, told, error.headers) from error
+            raise refusal(told) from error
+
+
+def login_of(given: Authenticator | CallerOf) -> Authenticator | OuterLogin:
     """See at the start, not at the first request, that somebody's authenticator is one.
 
     Raises:
         StartupError: It is none; a class of them is none either.
     """
-    if isinstance(authenticator, type) or not inspect.iscoroutinefunction(
-        getattr(authenticator, "authenticate", None)
-    ):
-        kind = "class" if isinstance(authenticator, type) else type(authenticator).__qualname__
-        raise StartupError(
-            f"The authenticator is a {kind:.80}; give an object with async def authenticate(headers), which returns "
-            "a Principal."
-        )
+    if isinstance(given, type):
+        kind = "class"
+    elif inspect.iscoroutinefunction(getattr(given, "authenticate", None)):
+        return cast("Authenticator", given)
+    elif is_async(given) and _takes_one(given):
+        return OuterLogin(cast("CallerOf", given))
+    else:
+        kind = type(given).__qualname__
+    raise StartupError(
+        f"The authenticator is a {kind:.80}; give an object with async def authenticate(headers), or an async function "
+        "of one argument, the connection; either returns a Principal."
+    )
+
+
+def _takes_one(function: Any) -> bool:
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return False
+    return True
 
 
 class BearerTokens:

@@ -12,7 +12,7 @@ from zhin_host.config import Config
 from zhin_host.errors import SessionNotFound
 from zhin_host.events import digest
 from zhin_host.http import schema
-from zhin_host.http.auth import AllowAll
+from zhin_host.http.auth import AllowAll, OuterLogin
 from zhin_host.http.reply import SESSION_ID
 from zhin_host.intake import Key
 from zhin_host.ports import Authenticator, Principal, Right
@@ -77,7 +77,9 @@ class Door:
         config: The limits.
     """
 
-    def __init__(self, store: HttpAgentSessionStore, authenticator: Authenticator, config: Config) -> None:
+    def __init__(
+        self, store: HttpAgentSessionStore, authenticator: Authenticator | OuterLogin, config: Config
+    ) -> None:
         self.store = store
         self.config = config
         self._authenticator = authenticator
@@ -89,7 +91,11 @@ class Door:
 
     async def who(self, call: Call) -> Principal:
         """The caller, who may do what the route does, in some session at least: 401, then 403."""
-        who = await self._authenticator.authenticate(call.headers)
+        login = self._authenticator
+        if isinstance(login, OuterLogin):
+            who = await login.caller(call.scope)
+        else:
+            who = await login.authenticate(call.headers)
         if not isinstance(who, Principal):  # somebody's authenticator forgot to refuse: nobody gets in
             raise TypeError(f"the authenticator returned a {type(who).__qualname__}, not a Principal")
         call.who = who

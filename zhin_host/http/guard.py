@@ -105,7 +105,8 @@ class Guard:
         host_text = b"" if host is None else host.lower()
         if not self._any_host and not self._is_known(host_text.decode("latin-1")):
             raise Forbidden(
-                f"The Host {host_text.decode('latin-1')!r:.80} may not call; name it with --allowed-host."
+                f"The Host {host_text.decode('latin-1')!r:.80} may not call; name it with --allowed-host, or in code "
+                "with allowed_hosts."
             )
         if origin is None:
             return b""
@@ -114,7 +115,8 @@ class Guard:
             origin.decode("latin-1"), scope, host_text.decode("latin-1")
         ):
             raise Forbidden(
-                f"The Origin {origin.decode('latin-1')!r:.80} may not call; name it with --allowed-origin."
+                f"The Origin {origin.decode('latin-1')!r:.80} may not call; name it with --allowed-origin, or in code "
+                "with allowed_origins."
             )
         return origin
 

@@ -86,8 +86,12 @@ class ChatAgent:
 
     async def __call__(self, turn: Turn) -> None:
         """Answer one message."""
+        saved = turn.state or {}
+        if saved.get("turnId") == turn.turn_id:  # the host died between the checkpoint and the turn's end
+            await turn.finish(saved["finishReason"], saved["usage"])
+            return
         tools = {tool.name: tool for tool in (*self.tools, *await self._found())}
-        earlier = newest((turn.state or {}).get("messages", []), self._history_tokens)
+        earlier = newest(saved.get("messages", []), self._history_tokens)
         said: list[Message] = [{"role": "user", "content": turn.message}]
         usage: Counter[str] = Counter()
         for _ in range(self._answers_max):
@@ -106,7 +110,8 @@ class ChatAgent:
                 f"The model was asked {self._answers_max} times in this turn and still calls tools."
             )
         await turn.finish(answer.finish_reason, dict(usage))
-        await turn.checkpoint({"messages": newest([*earlier, *said], self._history_tokens)})
+        told = {"turnId": turn.turn_id, "finishReason": answer.finish_reason, "usage": dict(usage)}
+        await turn.checkpoint({**told, "messages": newest([*earlier, *said], self._history_tokens)})
 
     async def aclose(self) -> None:
         """Close the connections to the model and to the sources of tools."""

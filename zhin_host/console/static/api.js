@@ -75,7 +75,7 @@ async function request(method, path, { query = {}, body, key = null, signal }) {
       body: body === undefined ? undefined : pretty(body),
       signal,
       cache: "no-store",
-      credentials: "omit",
+      credentials: "same-origin", // a login of the app around the host may be a cookie; the host itself takes none
       redirect: "error",
     });
     if (response.ok) return response;
