@@ -70,6 +70,7 @@ class Site:
         return Host(
             self._folder,
             *("--agent", "tests.protocols.apps:agent", "--protocol", "ai-sdk", "--data-dir", self._data_dir),
+            *("--heartbeat-s", 1),
             PYTHONPATH=str(ROOT),
             ZHIN_TEST_GATES=str(self.gate.parent),
         )
@@ -314,6 +315,19 @@ def test_what_runs_beside_an_approval_is_waited_for_and_then_the_answer_is_sent(
         2,
         "ready",
     )
+
+
+def test_what_a_crash_cut_off_beside_an_approval_keeps_no_answer_back(own: Site) -> None:
+    page = own.open_page(["begin", "beside x"], ["see", "approval-requested"], ["tell", "seen"], ["settle"])
+    with page:
+        assert page.stdout is not None
+        assert page.stdout.readline() == "seen\n"
+        own.restart()
+        page.communicate(timeout=DEADLINE_S)
+    own.gate.touch()
+    done = own.page(["resume"], ["approve"])
+    assert (text_of(done), done["status"], done["requests"]) == ("gone through, /x.", "ready", 2)
+    assert states(done) == [("tool-gate", "output-available"), ("tool-publish", "output-available")]
 
 
 def test_a_failure_is_an_error_and_another_try_goes_on_from_the_record(site: Site) -> None:

@@ -473,7 +473,21 @@ def test_a_stream_waits_for_what_runs_beside_a_request_until_there_is_silence() 
     assert framing.last() is None
     assert framing.frame(b"") == b": keep-alive\n\n"
     assert framing.is_over
-    assert framing.last() is not None
+    told = brief(chunks_in(framing.last() or b""))
+    unfinished = "Not finished yet: the turn waits for an answer."
+    assert told == [f"tool-output-error c {unfinished}", "finish-step", "finish"]
+
+
+def test_a_call_that_was_approved_and_runs_is_not_said_to_be_unfinished() -> None:
+    rows = [
+        *START,
+        called("c"),
+        asked("r", "c"),
+        called("d"),
+        asked("s", "d"),
+        answered("r", "approved"),
+    ]
+    assert not any("unfinished" in row or "error" in row for row in body(rows))
 
 
 def test_a_heartbeat_ends_no_stream_that_waits_for_nobody() -> None:
@@ -600,6 +614,29 @@ def test_a_refused_request_of_the_call_that_failed_is_asked_anew() -> None:
         "actions.requested",
         "turn.started",
     ]
+
+
+def test_a_turn_that_failed_by_itself_leaves_all_of_its_record_to_the_next_try() -> None:
+    counted = Counted()
+    failed = {name: value for name, value in FAILED.items() if name != "callId"}
+    for event in lines([*START, called("d"), result("d"), ("turn.failed", failed), ("turn.started", AGAIN)]):
+        counted.add(event)
+    assert [row.type for row in counted.events][2:] == ["actions.requested", "action.result", "turn.started"]
+
+
+def test_an_own_event_that_takes_the_place_of_another_does_so_in_the_history() -> None:
+    bars: list[Row] = [("x.bar", {"id": "b", "at": 1}), ("x.bar", {"id": "b", "at": 2})]
+    parts = history([STORY[0], *START, *bars, *END])[1]["parts"]
+    assert parts[1:] == [{"type": "data-bar", "id": "b", "data": {"id": "b", "at": 2}}]
+
+
+def test_keys_that_reach_a_prototype_are_left_out_of_streams_and_histories() -> None:
+    given = [{"__proto__": 1, "a": {"constructor": {"prototype": 1}, "b": 2}}, {"constructor": {"c": 3}}]
+    rows = [STORY[0], *START, called("c"), result("c", output=given), *END]
+    kept = [{"a": {"b": 2}}, {"constructor": {"c": 3}}]
+    [output] = [row["output"] for row in chunks_in(streamed(raw(rows))) if "output" in row]
+    assert output == kept
+    assert [part["output"] for part in history(rows)[1]["parts"] if "output" in part] == [kept]
 
 
 def test_a_turn_that_resumes_none_forgets_the_one_before() -> None:

@@ -15,6 +15,7 @@ _FINISH_REASONS: Final = frozenset(
     {"stop", "length", "content-filter", "tool-calls", "error", "interrupted", "other"}
 )
 _UNANSWERED: Final = {"expired": "Nobody answered in time.", "cancelled": "The request was given up."}
+_UNFINISHED: Final = "Not finished yet: the turn waits for an answer."
 _APPROVE: Final = "approve"
 _ASK: Final = "ask"
 _ON_THE_HOST: Final = {"providerExecuted": True}  # else `ai` waits for the page to run it
@@ -61,6 +62,7 @@ class Translation:
         self._has_question = False
         self._unfinished: dict[str, int] = {}  # toolCallId -> where its part began
         self._refused: set[str] = set()
+        self._approved: set[str] = set()
         self._requests: dict[str, _Request] = {}
         self._ending: list[Chunk] = []  # what is told last, once it is known how the turn ended
         self._finish_reason = "stop"
@@ -98,6 +100,7 @@ class Translation:
         self._close_text()
         metadata: dict[str, Any] = {"cursor": self.next_index}
         if not self.has_ended:
+            self._set_aside_calls()
             self._end_step()
             self._put(type="finish", finishReason="tool-calls", messageMetadata=metadata)
             return self._taken()
@@ -143,6 +146,17 @@ class Translation:
         if self._reasoning is not None:
             self._put(type="reasoning-end", id=self._reasoning)
         self._text = self._reasoning = None
+
+    def _set_aside_calls(self) -> None:
+        """A call that goes on beside a request, or was cut off and waits for it, keeps `ai` from sending the answer.
+
+        Its part says so, as an error for want of another word, until its result takes the place of that.
+        """
+        if self.waits_for_a_person:
+            waiting = {request.part for request in self._requests.values()} | self._approved
+            for part in self._unfinished:
+                if part not in waiting:
+                    self._put(type="tool-output-error", toolCallId=part, errorText=_UNFINISHED)
 
     def _close_calls(self) -> None:
         """No part is left that waits, or `ai` would send the message again."""
@@ -207,6 +221,7 @@ class Translation:
         self._new_part()
         self._unfinished[part] = event.index
         self._refused.discard(part)
+        self._approved.discard(part)
         self._put(type="tool-input-available", toolCallId=part, toolName=name, input=given, **more)
 
     def _retrying(self, event: Line) -> None:
@@ -252,9 +267,7 @@ class Translation:
 
     def _answered(self, event: Line) -> None:
         data = event.data
-        request = self._requests.pop(data["requestId"], None)
-        if request is None:
-            return
+        request = self._requests.pop(data["requestId"])
         if request.kind == "question":
             self._question_answered(request.part, data)
         else:
@@ -274,8 +287,7 @@ class Translation:
         reason = data.get("comment", _UNANSWERED.get(data["outcome"]))
         told = {} if reason is None else {"reason": reason}
         self._put(type="tool-approval-response", approvalId=data["requestId"], approved=is_approved, **told)
-        if not is_approved:
-            self._refused.add(request.part)
+        (self._approved if is_approved else self._refused).add(request.part)
         if request.is_call:  # its end comes with action.result
             return
         if is_approved:
@@ -294,10 +306,8 @@ class Translation:
 
     def _authorized(self, event: Line) -> None:
         data = event.data
-        request = self._requests.pop(data["requestId"], None)
-        asked = {} if request is None else request.data
-        status = "success" if data["success"] else "failure"
-        told = {**asked, **data, "status": status}
+        asked = self._requests.pop(data["requestId"]).data
+        told = {**asked, **data, "status": "success" if data["success"] else "failure"}
         self._put(type="data-authorization", id=data["requestId"], data=told)
         if data.get("error") != "cancelled":
             self._recorded(event)
