@@ -184,6 +184,11 @@ class Subscription:
     def ring(self) -> None:
         self._bell.set()
 
+    def rouse(self) -> None:
+        """Have a heartbeat due at once, unless events come first."""
+        self._is_heartbeat_due = True
+        self._bell.set()
+
     def tick(self, now_s: float, heartbeat_s: float, write_timeout_s: float) -> None:
         """Called by the host's one ticker: a heartbeat when silent, the end when the reader takes nothing."""
         if self._handed_at_s is not None:
@@ -196,8 +201,7 @@ class Subscription:
                 self._hub.dropped += 1
                 self._task.cancel("the reader took nothing for the write timeout")
         elif now_s - self._idle_since_s >= heartbeat_s:
-            self._is_heartbeat_due = True
-            self._bell.set()
+            self.rouse()
 
     def took(self) -> None:
         """The reader took a part of the block it was handed: the write timeout counts from here."""

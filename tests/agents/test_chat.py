@@ -14,7 +14,7 @@ import pytest
 
 from tests.agents.endpoint import Endpoint, Reply, calls, in_order, says
 from tests.redrive.drive import counted_text, events_of
-from zhin_host import AgentSessionHost, Retry, TurnResult, create_agent_session_host, tool
+from zhin_host import AgentSessionHost, Retry, Tool, TurnResult, create_agent_session_host, tool
 from zhin_host.agents.chat import ChatAgent, ModelUnavailable
 
 QUICK = Retry(attempts=3, delay_s=0, on=(ModelUnavailable,))
@@ -339,6 +339,11 @@ class Source:
     async def tools(self) -> list[Any]:
         return self.there
 
+    def tool(self, name: str) -> Tool:
+        if name != "look_up":
+            raise KeyError(name)
+        return look_up
+
     async def aclose(self) -> None:
         self.is_closed = True
 
@@ -353,6 +358,15 @@ async def test_tools_of_a_source_are_those_it_has_when_the_turn_begins(chatting:
         given = [[row["function"]["name"] for row in request["tools"]] for request in chat.endpoint.requests]
         assert given == [["publish", "look_up"], ["publish", "look_up"], ["publish"]]
     assert source.is_closed
+
+
+async def test_a_tool_that_went_away_since_the_turn_began_is_still_its_sources(chatting: Chatting) -> None:
+    source = Source()
+    source.there = []
+    async with chatting(calls(("look_up", '{"topic":"cats"}')), says("Cats."), tools=[source]) as chat:
+        session_id, _ = await chat.said()
+        outputs = [row["output"] for row in chat.data(session_id, "action.result")]
+        assert outputs[1] == {"topic": "cats"}
 
 
 def test_tools_that_a_model_could_not_tell_apart_or_call_are_refused() -> None:

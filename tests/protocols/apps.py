@@ -1,128 +1,136 @@
-"""An agent for the tests of protocols: it does what its message says, and nothing else."""
+"""The agent of these tests: what it does is said by the first word of the message; no model, no network."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from zhin_host import Retry, ToolDenied, Turn, tool
-
-GATES_VARIABLE: Final = "ZHIN_TEST_GATES"
-"""Names a folder; what waits for a gate goes on when its file is there."""
-
-_GATE_POLL_S: Final = 0.02
+from zhin_host import Retry, Turn, tool
 
 
 @tool(approval="always")
 async def publish(page: str) -> str:
     """Publish a page."""
-    return f"/{page}"
+    return f"https://pages.example/{page}"
 
 
-@tool
-async def look_up(topic: str) -> dict[str, str]:
-    """Look something up."""
-    return {"topic": topic}
+@tool(approval="always")
+async def erase(page: str) -> dict[str, str]:
+    """Erase a page."""
+    return {"erased": page}
 
 
-def _is_open(gate: str) -> bool:
-    return (Path(os.environ[GATES_VARIABLE]) / gate).exists()
+@tool(approval="always", expires_s=0.01)
+async def hurry(page: str) -> str:
+    """Ask for very little time."""
+    return page
 
 
-async def _pass(gate: str) -> str:
-    while not _is_open(gate):  # noqa: ASYNC110 - another process opens it
-        await asyncio.sleep(_GATE_POLL_S)
-    return "gone through"
+async def _gate(turn: Turn) -> None:
+    """Wait until somebody makes the file that the second word names: the tests are another process."""
+    gate = _gate_of(turn)
+    while not gate.exists():  # noqa: ASYNC110 - as said
+        await asyncio.sleep(0.01)
 
 
-async def _try(gate: str) -> str:
-    if not _is_open(gate):
-        raise ValueError("the gate is closed")
-    return "gone through"
+def _gate_of(turn: Turn) -> Path:
+    return Path(turn.message.split()[1])
 
 
-def _huge(characters: int) -> str:
-    return "ü" * characters
+async def _say_then_wait(turn: Turn) -> None:
+    await turn.say("one ")
+    await _gate(turn)
+    await turn.say("two.")
 
 
-async def agent(turn: Turn) -> None:  # noqa: C901, PLR0912, PLR0915 - one case for each thing it can do
-    """Do what the first word of the message says."""
-    verb, _, rest = turn.message.partition(" ")
-    match verb:
-        case "think":
-            await turn.think("Let me ")
-            await turn.think("see.")
-            await turn.say("I saw.")
-            await turn.finish("length", {"inputTokens": 3, "outputTokens": 5})
-        case "many":
-            for number in range(int(rest)):
-                await turn.say(f"{number} ")
-        case "look":
-            found = await turn.call_tool(look_up, topic=rest)
-            await turn.say(f"About {found['topic']}.")
-        case "publish":
-            await turn.say("I will publish. ")
-            try:
-                await turn.say(f"It is at {await turn.call_tool(publish, page=rest)}.")
-            except ToolDenied:
-                await turn.say("It stays here.")
-        case "publish-uncaught":
-            await turn.call_tool(publish, page=rest)
-        case "both":
-            both = await asyncio.gather(*(turn.call_tool(publish, page=page) for page in rest.split()))
-            await turn.say(f"At {' and '.join(both)}.")
-        case "beside":
-            run, at = await asyncio.gather(turn.run("gate", _pass, rest), turn.call_tool(publish, page=rest))
-            await turn.say(f"{run}, {at}.")
-        case "approve":
-            await turn.say(f"approved: {await turn.approve('May I?', what=rest)}")
-        case "ask":
-            await turn.say("Gladly. ")
-            answer = await turn.ask("Which?", options=["tea", "coffee"])
-            if answer != "nothing":
-                await turn.say(f"Then {answer}.")
-        case "authorize":
-            await turn.say(f"authorized: {await turn.authorize(rest, 'https://auth.example')}")
-        case "gate":
-            await turn.run("first", str.upper, rest)
-            await turn.say("Waiting. ")
-            await turn.emit("x.mark", {"at": "gate"})
-            await turn.run("gate", _pass, rest)
-            await turn.say("Through.")
-        case "loose":
-            await turn.run("first", str.upper, rest)
-            await turn.think("Hm. ")
-            await turn.say("Waiting. ")
-            await turn.emit("x.mark", {"at": "gate"})
-            await _pass(rest)
-            await turn.say("Through.")
-        case "retry":
-            delays = Retry(attempts=2, delay_s=0.001)
-            await turn.run("flaky", _try, rest, retry=delays)
-        case "fail":
-            await turn.say("Trying. ")
-            await turn.run("first", str.upper, rest)
-            await turn.say("Then ")
-            await turn.run("flaky", _try, rest)
-            await turn.say("done.")
-        case "progress":
-            for part in (1, 2):
-                await turn.emit("x.progress", {"id": "bar", "part": part})
-            await turn.emit("x.note", {"text": rest})
-        case "json":
-            await turn.run("json", json.loads, rest)
-            await turn.say("Read.")
-        case "huge":
-            await turn.run("huge", _huge, int(rest))
-            await turn.say("Read.")
-        case "end":
-            await turn.say("Goodbye.")
-            await turn.end_session()
-        case "recall":
-            said = [row["content"] for row in await turn.history() if row["role"] == "user"]
-            await turn.say(", ".join(said))
-        case _:
-            await turn.say(turn.message)
+async def _publish(turn: Turn) -> None:
+    await turn.think("Which page? ")
+    await turn.think("This one.")
+    await turn.say("Looking. ")
+    await turn.say(f"Published at {await turn.call_tool(publish, page='cats')}.")
+
+
+async def _both(turn: Turn) -> None:
+    url, erased = await asyncio.gather(turn.call_tool(publish, page="new"), turn.call_tool(erase, page="old"))
+    await turn.say(f"{url} {erased['erased']}")
+
+
+async def _beside(turn: Turn) -> None:
+    """An approval, beside work that goes on until the gate opens."""
+    url, _ = await asyncio.gather(turn.call_tool(publish, page="new"), turn.run("work", lambda: _gate(turn)))
+    await turn.say(str(url))
+
+
+async def _ask(turn: Turn) -> None:
+    await turn.say(f"You said {await turn.ask('Tea or coffee?', options=['tea', 'coffee'])}.")
+
+
+async def _approve(turn: Turn) -> None:
+    await turn.say(f"{await turn.approve('Shall I?', amount=3)}")
+
+
+async def _authorize(turn: Turn) -> None:
+    await turn.say(f"{await turn.authorize('mail', 'https://login.example')}")
+
+
+async def _fail(turn: Turn) -> None:
+    await turn.say("Well. ")
+    raise ValueError("this cannot be done")
+
+
+async def _drop(turn: Turn) -> None:
+    """A stream that breaks off once: what it said does not count, and is said again."""
+    await turn.think("Hm. ")
+    gate = _gate_of(turn)
+
+    async def told() -> str:
+        await turn.say("Once ")
+        if not gate.exists():
+            gate.touch()
+            raise ConnectionError("cut")
+        await turn.say("upon a time.")
+        return "told"
+
+    await turn.run("model", told, retry=Retry(attempts=2, delay_s=0))
+
+
+async def _state(turn: Turn) -> None:
+    await turn.checkpoint({"count": 1})
+    await turn.emit("x.progress", {"percent": 50})
+    await turn.finish(usage={"inputTokens": 3, "output_tokens": 4, "model": "none"})
+
+
+async def _hurry(turn: Turn) -> None:
+    await turn.call_tool(hurry, page="now")
+
+
+async def _recall(turn: Turn) -> None:
+    for row in await turn.history():
+        await turn.say(f"{row['role']}: {row['content']}; ")
+
+
+_ACTIONS: Final[dict[str, Any]] = {
+    "wait": _say_then_wait,
+    "publish": _publish,
+    "both": _both,
+    "beside": _beside,
+    "ask": _ask,
+    "approve": _approve,
+    "authorize": _authorize,
+    "fail": _fail,
+    "drop": _drop,
+    "state": _state,
+    "hurry": _hurry,
+    "recall": _recall,
+}
+
+
+async def agent(turn: Turn) -> None:
+    """Do what the first word says; else say it back, a word at a time."""
+    words = turn.message.split()
+    if words[0] in _ACTIONS:
+        await _ACTIONS[words[0]](turn)
+        return
+    for word in words:
+        await turn.say(f"{word} ")

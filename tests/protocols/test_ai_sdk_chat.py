@@ -69,7 +69,14 @@ class Site:
     def _started(self) -> Host:
         return Host(
             self._folder,
-            *("--agent", "tests.protocols.apps:agent", "--protocol", "ai-sdk", "--data-dir", self._data_dir),
+            *(
+                "--agent",
+                "tests.protocols.ai_sdk_app:agent",
+                "--protocol",
+                "ai-sdk",
+                "--data-dir",
+                self._data_dir,
+            ),
             *("--heartbeat-s", 1),
             PYTHONPATH=str(ROOT),
             ZHIN_TEST_GATES=str(self.gate.parent),
@@ -278,6 +285,14 @@ def test_what_a_crash_voids_is_taken_back_and_what_counts_is_shown_once(own: Sit
     assert own.page(["load"])["messages"][1] == page["messages"][1]
 
 
+def test_what_a_broken_try_has_said_is_taken_back_while_the_page_looks_on(site: Site) -> None:
+    page = site.page(["send", f"drop {site.gate.name}"])
+    assert (text_of(page), page["status"], page["requests"]) == ("First. Once upon a time.", "ready", 1)
+    assert states(page) == [("tool-first", "output-available"), ("tool-model", "output-available")]
+    assert page["data"][0]["type"] == "data-action-retrying"
+    assert site.page(["load"])["messages"] == page["messages"]
+
+
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_a_host_that_ends_breaks_the_answer_off_and_does_not_end_it(own: Site, how: str) -> None:
     with own.open_page(
@@ -396,7 +411,7 @@ def test_the_chat_of_somebody_else_is_not_to_be_seen_answered_or_stopped(
     tokens.chmod(0o600)
     with Host(
         tmp_path,
-        *("--agent", "tests.protocols.apps:agent", "--protocol", "ai-sdk"),
+        *("--agent", "tests.protocols.ai_sdk_app:agent", "--protocol", "ai-sdk"),
         *("--data-dir", data_dir, "--token-file", tokens),
         PYTHONPATH=str(ROOT),
     ) as host:

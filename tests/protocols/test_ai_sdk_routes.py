@@ -11,7 +11,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from tests.protocols import apps
+from tests.protocols import ai_sdk_app
 from zhin_host import AgentSessionHost, create_agent_session_host
 from zhin_host.http import BearerTokens
 from zhin_host.protocols.ai_sdk import AiSdk
@@ -27,7 +27,7 @@ CHAT: Final = "/ai-sdk/agent"
 
 @pytest.fixture
 async def host(data_dir: Path) -> AsyncIterator[AgentSessionHost]:
-    async with create_agent_session_host(apps.agent, data_dir=data_dir, dialects=[AiSdk()]) as host:
+    async with create_agent_session_host(ai_sdk_app.agent, data_dir=data_dir, dialects=[AiSdk()]) as host:
         yield host
 
 
@@ -242,7 +242,7 @@ async def test_a_question_is_answered_with_any_json_and_an_old_answer_is_passed_
 async def test_a_failed_first_message_is_tried_again_and_an_earlier_one_is_not(
     client: httpx.AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(apps.GATES_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(ai_sdk_app.GATES_VARIABLE, str(tmp_path))
     again = {"trigger": "regenerate-message"}
     refused(await client.post(CHAT, json=posted(message("a"), **again)), 404, "SESSION_NOT_FOUND")
     assert chunks(await client.post(CHAT, json=posted(message("fail x"))))[-2]["type"] == "error"
@@ -316,7 +316,7 @@ async def test_each_right_is_asked_for_what_needs_it(tmp_path: Path) -> None:
     tokens.write_text(TOKENS)
     tokens.chmod(0o600)
     host = create_agent_session_host(
-        apps.agent, dialects=[AiSdk()], authenticator=BearerTokens.from_file(tokens), any_host=True
+        ai_sdk_app.agent, dialects=[AiSdk()], authenticator=BearerTokens.from_file(tokens), any_host=True
     )
     transport = httpx.ASGITransport(host.app)
     async with host, httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:

@@ -410,6 +410,19 @@ async def test_events_put_the_next_heartbeat_off() -> None:
         assert reader.heartbeats == 1
 
 
+async def test_a_reader_that_is_roused_has_a_heartbeat_at_once_unless_events_come_first() -> None:
+    stage = Stage(1)
+    subscription = stage.subscribe(0, "never")
+    async with reading(subscription) as reader:
+        subscription.rouse()
+        await settle()
+        assert reader.heartbeats == 1
+        subscription.rouse()
+        stage.write(1)
+        await settle()
+        assert (reader.heartbeats, indexes(reader.content)) == (1, [0, 1])
+
+
 async def test_a_reader_that_takes_nothing_for_the_write_timeout_is_dropped_and_nobody_else() -> None:
     stage = Stage(2)
     async with (

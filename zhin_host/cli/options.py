@@ -11,7 +11,7 @@ import click
 from zhin_host.errors import StartupError
 
 Command = Callable[..., Any]
-NAMES = ("model", "base_url", "tools", "instructions")
+NAMES = ("model", "base_url", "tools", "mcp", "instructions")
 
 
 def options(command: Command) -> Command:
@@ -37,6 +37,11 @@ def options(command: Command) -> Command:
                 multiple=True,
                 metavar="MODULE",
                 help="A module of @tools that the model may call; the working directory is searched first.",
+            ),
+            click.option(
+                "--mcp",
+                metavar="FILE",
+                help="MCP servers whose tools the model may call, as docs/mcp.md tells.",
             ),
             click.option(
                 "--instructions",

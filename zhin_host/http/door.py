@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from starlette.types import ASGIApp, Receive, Scope
 
@@ -17,6 +18,9 @@ from zhin_host.http.reply import SESSION_ID
 from zhin_host.intake import Key
 from zhin_host.ports import Authenticator, Principal, Right
 from zhin_host.store import HttpAgentSessionStore
+
+CONVERSATION_BODIES: Final = 8
+"""How many times body_bytes_max a body may be that holds a conversation."""
 
 
 class Call:
@@ -105,6 +109,13 @@ class Door:
 
     async def body(self, call: Call) -> schema.Body:
         return await schema.read_object(call.headers, call.receive, self.config)
+
+    async def conversation(self, call: Call) -> schema.Body:
+        """The body of a client that sends its copy of the conversation with each message: it may be larger."""
+        size_max = self.config.body_bytes_max * CONVERSATION_BODIES
+        return await schema.read_object(
+            call.headers, call.receive, dataclasses.replace(self.config, body_bytes_max=size_max)
+        )
 
     async def keyed(self, call: Call) -> tuple[schema.Body, Key | None]:
         """The body's object, and the Idempotency-Key with the digest of the body's bytes."""

@@ -5,24 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from zhin_host import Retry, Tool, Turn
-from zhin_host.agents.chat.calling import check_names, described, result_of
+from zhin_host.agents.chat.calling import Toolbox, ToolSource, check_names, described
 from zhin_host.agents.chat.memory import Message, cut, newest
 from zhin_host.agents.chat.model import Answer, Model, ModelUnavailable
 
 RETRY: Final = Retry(attempts=5, delay_s=1.0, factor=3.0, delay_max_s=60.0, on=(ModelUnavailable,))
-
-
-class ToolSource(Protocol):
-    """Tools that come from elsewhere and may change: those of an MCP server, say."""
-
-    async def tools(self) -> Sequence[Tool]:
-        """The tools there are now; asked for once a turn, before its first call of the model."""
-
-    async def aclose(self) -> None:
-        """Let go of the connections; the next call opens them again."""
 
 
 class ChatAgent:
@@ -90,7 +80,7 @@ class ChatAgent:
         if saved.get("turnId") == turn.turn_id:  # the host died between the checkpoint and the turn's end
             await turn.finish(saved["finishReason"], saved["usage"])
             return
-        tools = {tool.name: tool for tool in (*self.tools, *await self._found())}
+        tools = Toolbox([*self.tools, *await self._found()], self._sources)
         earlier = newest(saved.get("messages", []), self._history_tokens)
         said: list[Message] = [{"role": "user", "content": turn.message}]
         usage: Counter[str] = Counter()
@@ -101,7 +91,7 @@ class ChatAgent:
             said.append(_message_of(answer))
             if not answer.tool_calls:
                 break
-            results = await asyncio.gather(*(result_of(turn, tools, call) for call in answer.tool_calls))
+            results = await asyncio.gather(*(tools.result_of(turn, call) for call in answer.tool_calls))
             for call, result in zip(answer.tool_calls, results, strict=True):
                 content = cut(result, self._history_tokens)
                 said.append({"role": "tool", "tool_call_id": call.id, "content": content})
@@ -127,10 +117,10 @@ class ChatAgent:
         check_names((*self.tools, *found))
         return found
 
-    async def _ask(self, turn: Turn, messages: Sequence[Message], tools: Mapping[str, Tool]) -> Answer:
+    async def _ask(self, turn: Turn, messages: Sequence[Message], tools: Toolbox) -> Answer:
         """One answer of the model, or the recorded one."""
         before = [{"role": "system", "content": self._instructions}] if self._instructions else []
-        shown = [described(tool) for tool in tools.values()]
+        shown = [described(tool) for tool in tools]
 
         async def ask() -> dict[str, Any]:
             return (await self._model.answer([*before, *messages], shown, turn)).to_json()

@@ -10,6 +10,7 @@ from typing import Final
 
 from zhin_host import Tool
 from zhin_host.agents.chat.agent import ChatAgent
+from zhin_host.agents.chat.calling import ToolSource
 
 _UNUSED_KEY: Final = "none"  # local servers ask for no key, and the client wants one
 
@@ -23,6 +24,7 @@ class ChatAgentFromOptions:
         model: str | None = None,
         base_url: str | None = None,
         tools: Iterable[str] = (),
+        mcp: str | None = None,
         instructions: str | None = None,
     ) -> ChatAgent:
         """The agent.
@@ -31,6 +33,7 @@ class ChatAgentFromOptions:
             model: The model's name.
             base_url: The endpoint; None: OPENAI_BASE_URL, else OpenAI's own.
             tools: Modules of `@tool`s.
+            mcp: A file of MCP servers whose tools it may call (docs/mcp.md).
             instructions: A file of what the model is told before everything else.
 
         Raises:
@@ -47,7 +50,7 @@ class ChatAgentFromOptions:
             model,
             base_url=endpoint,
             api_key=os.environ.get("OPENAI_API_KEY") or _UNUSED_KEY,
-            tools=[tool for module in tools for tool in tools_of(module)],
+            tools=[*(tool for module in tools for tool in tools_of(module)), *_servers_of(mcp)],
             instructions="" if instructions is None else _read(instructions),
         )
 
@@ -68,6 +71,19 @@ def tools_of(module_name: str) -> list[Tool]:
     if not found:
         raise ValueError(f"The module {module_name!r} has no @tool in it.")
     return found
+
+
+def _servers_of(path: str | None) -> list[ToolSource]:
+    """The servers of the file, as one source of tools; none without a file."""
+    if path is None:
+        return []
+    try:
+        from zhin_host.agents.mcp import McpTools  # noqa: PLC0415 - an extra of its own
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"--mcp needs the package {error.name!r}; run pip install 'zhin-host[mcp]'."
+        ) from error
+    return [McpTools.from_file(path)]
 
 
 def _read(path: str) -> str:
