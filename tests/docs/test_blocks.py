@@ -14,6 +14,7 @@ from tests.docs.story import Story
 
 # Pages whose blocks need more than a story: the test that runs them, and the kinds of blocks that it runs.
 OWN: Final = {
+    "ai-sdk.md": ("tests/protocols/test_ai_sdk_docs.py", {SHELL, "javascript", *OUTPUTS}),
     "ag-ui.md": ("tests/protocols/test_ag_ui_docs.py", {SHELL, "javascript", "output"}),
     "cli.md": ("tests/e2e/test_docs_cli.py", {SHELL}),
     "client.md": ("tests/e2e/test_docs_client.py", {"python"}),

@@ -392,3 +392,31 @@ def test_a_query_is_pairs_of_which_the_last_counts() -> None:
 def test_what_is_no_query_is_refused(query: bytes) -> None:
     with pytest.raises(BadRequest, match="query"):
         streaming.query_of(query)
+
+
+class Endless:
+    """The log as it is, in a format in which nothing says that the stream is whole."""
+
+    headers = ((b"content-type", b"text/plain"),)
+    is_over = False
+
+    def first(self) -> bytes:
+        return b""
+
+    def frame(self, block: bytes) -> bytes:
+        return block
+
+    def last(self) -> bytes | None:
+        return None
+
+
+async def test_a_format_that_has_no_end_for_a_stream_has_it_broken_off() -> None:
+    stage = Stage(2, is_at_rest=True)
+    exchange = Exchange(http_scope())
+    broken: list[bool] = []
+    exchange.scope["extensions"] = {ABORT: lambda: broken.append(True)}
+    async with asyncio.timeout(10):
+        await reply_of(stage.subscribe(), Endless())(exchange.scope, exchange.receive, exchange.send)
+    assert broken == [True]
+    assert exchange.body == stage.log.content
+    assert not exchange.is_complete

@@ -32,8 +32,12 @@ class Framing(Protocol):
     def frame(self, block: bytes) -> bytes:
         """What is sent for whole lines of the log, in order; for b"", a heartbeat."""
 
-    def last(self) -> bytes:
-        """What is sent at the end of a stream that was not broken off."""
+    def last(self) -> bytes | None:
+        """What is sent at the end of a stream that was not broken off; None breaks it off.
+
+        None is for a protocol in which an end says that the answer is whole: a client of a host that stops must see
+        that it is not.
+        """
 
 
 class LogFraming:

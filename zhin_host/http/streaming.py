@@ -96,6 +96,9 @@ class StreamReply:
                 await self._send_blocks(receive, send)
             self._subscription.took()
             last = b"" if scope["method"] == "HEAD" else self._framing.last()
+            if last is None:
+                abort(scope)
+                return
             await send({"type": "http.response.body", "body": last, "more_body": False})
         except asyncio.CancelledError:
             if not self._has_left and not self._subscription.is_dropped:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from zhin_host.errors import IdempotencyConflict
-from zhin_host.intake import Accepted, Key, Message
+from zhin_host.intake import Accepted, Key, Message, OnBusy
 from zhin_host.ports import Principal, Right
 from zhin_host.store import HttpAgentSessionStore
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")  # what an Idempotency-Key may be
-_RUN_ID: Final = "runId"
+RUN_ID: Final = "runId"
+"""In the session's metadata: what named the message that began the thread."""
+
 _THREAD_ID: Final = "threadId"
 
 
@@ -37,7 +40,14 @@ class Threads:
         return await self._store.find_made(who, right, self._key(agent, thread_id))
 
     async def send(  # noqa: PLR0917 - all that a message comes with
-        self, who: Principal, agent: str, thread_id: str, run_id: str, message: Message, digest: str
+        self,
+        who: Principal,
+        agent: str,
+        thread_id: str,
+        run_id: str,
+        message: Message,
+        digest: str,
+        on_busy: OnBusy = "reject",
     ) -> Accepted:
         """A message of a thread: its session begins, or goes on with a turn. The same run again is the same turn.
 
@@ -48,6 +58,7 @@ class Threads:
             run_id: What names this message among the thread's.
             message: The message.
             digest: Names what the request says, so that the same run with another body is refused.
+            on_busy: What becomes of it while a turn is open.
 
         Raises:
             RequestError: As POST /session and POST /session/{id} say; IdempotencyConflict for a run that said something
@@ -62,15 +73,24 @@ class Threads:
                 if session_id is None:
                     raise
         view = await self._store.view(who, session_id)
-        if (view["metadata"] or {}).get(_RUN_ID) == run_id:  # the run that began it
+        if (view["metadata"] or {}).get(RUN_ID) == run_id:  # the run that began it
             return await self._begin(who, agent, thread_id, run_id, message, digest)
         key = Key(_visible(run_id), digest)
-        return await self._store.proceed(who, session_id, view["continuationToken"], message, key=key)
+        token = view["continuationToken"]
+        return await self._store.proceed(who, session_id, token, message, on_busy, key)
+
+    def is_of_run(self, view: Mapping[str, Any], key: str | None, run_id: str) -> bool:
+        """Whether the turn that came with this Idempotency-Key is the run's; `view` is the thread's session."""
+        metadata = view["metadata"] or {}
+        begun_by, thread_id = metadata.get(RUN_ID), metadata.get(_THREAD_ID)
+        if key == self._key(view["agent"], str(thread_id)):
+            return bool(begun_by == run_id)
+        return key == _visible(run_id)
 
     async def _begin(  # noqa: PLR0917 - as `send`
         self, who: Principal, agent: str, thread_id: str, run_id: str, message: Message, digest: str
     ) -> Accepted:
-        metadata = {"protocol": self._protocol, _THREAD_ID: thread_id, _RUN_ID: run_id}
+        metadata = {"protocol": self._protocol, _THREAD_ID: thread_id, RUN_ID: run_id}
         key = Key(self._key(agent, thread_id), digest)
         return await self._store.start(who, message, metadata, agent, key)
 
