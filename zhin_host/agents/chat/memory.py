@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from zhin_host.agents.exchanges import newest_exchanges
+
 Message = Mapping[str, Any]
 
-_BYTES_PER_TOKEN: Final = (
-    3  # English has about four, other scripts two or three: rather too few messages than too many
-)
+# English has about four, other scripts two or three: rather too few messages than too many.
+_BYTES_PER_TOKEN: Final = 3
 _SAVED_BYTES_MAX: Final = 512 * 1024  # what is saved is one line of the log, of 1 MiB at the most
 _CUT: Final = "… (cut: the whole is in the session's log)"
 
@@ -23,13 +24,7 @@ def newest(messages: Sequence[Message], tokens_max: int) -> list[Message]:
         tokens_max: The room, tokens, estimated at three bytes each.
     """
     room = min(tokens_max * _BYTES_PER_TOKEN, _SAVED_BYTES_MAX)
-    kept: list[Message] = []
-    for exchange in reversed(_exchanges(messages)):
-        room -= sum(_size(message) for message in exchange)
-        if room < 0:
-            break
-        kept[:0] = exchange
-    return kept
+    return newest_exchanges(messages, room, _size)
 
 
 def cut(text: str, tokens_max: int) -> str:
@@ -38,15 +33,6 @@ def cut(text: str, tokens_max: int) -> str:
     if len(text) <= limit // 4 or len(encoded := text.encode("utf-8", "replace")) <= limit:
         return text
     return encoded[:limit].decode("utf-8", "ignore") + _CUT
-
-
-def _exchanges(messages: Sequence[Message]) -> list[list[Message]]:
-    exchanges: list[list[Message]] = []
-    for message in messages:
-        if message["role"] == "user" or not exchanges:
-            exchanges.append([])
-        exchanges[-1].append(message)
-    return exchanges
 
 
 def _size(message: Message) -> int:
