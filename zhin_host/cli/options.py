@@ -4,53 +4,49 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from zhin_host.errors import StartupError
 
 Command = Callable[..., Any]
-NAMES = ("model", "base_url", "tools", "mcp", "instructions")
+
+# Name -> what click makes of its option; each is None or empty when it was not given.
+_TABLE: Final[Mapping[str, Mapping[str, Any]]] = {
+    "model": {
+        "envvar": "ZHIN_MODEL",
+        "metavar": "NAME",
+        "show_envvar": True,
+        "help": "The model that zhin_host.agents.chat:agent asks.",
+    },
+    "base_url": {
+        "envvar": "ZHIN_BASE_URL",
+        "metavar": "URL",
+        "show_envvar": True,
+        "help": "Its endpoint, which speaks OpenAI's chat completions; the key is OPENAI_API_KEY.",
+    },
+    "tools": {
+        "multiple": True,
+        "metavar": "MODULE",
+        "help": "A module of @tools that the model may call; the working directory is searched first.",
+    },
+    "mcp": {
+        "metavar": "FILE",
+        "help": "MCP servers whose tools the model may call, as docs/mcp.md tells.",
+    },
+    "instructions": {
+        "metavar": "FILE",
+        "help": "What the model is told before everything else.",
+    },
+}
+NAMES: Final = tuple(_TABLE)
 
 
 def options(command: Command) -> Command:
-    """The options themselves, each None or empty when it was not given."""
-    for option in reversed(
-        (
-            click.option(
-                "--model",
-                envvar="ZHIN_MODEL",
-                metavar="NAME",
-                show_envvar=True,
-                help="The model that zhin_host.agents.chat:agent asks.",
-            ),
-            click.option(
-                "--base-url",
-                envvar="ZHIN_BASE_URL",
-                metavar="URL",
-                show_envvar=True,
-                help="Its endpoint, which speaks OpenAI's chat completions; the key is OPENAI_API_KEY.",
-            ),
-            click.option(
-                "--tools",
-                multiple=True,
-                metavar="MODULE",
-                help="A module of @tools that the model may call; the working directory is searched first.",
-            ),
-            click.option(
-                "--mcp",
-                metavar="FILE",
-                help="MCP servers whose tools the model may call, as docs/mcp.md tells.",
-            ),
-            click.option(
-                "--instructions",
-                metavar="FILE",
-                help="What the model is told before everything else.",
-            ),
-        )
-    ):
-        command = option(command)
+    """The options themselves."""
+    for name, given in reversed(list(_TABLE.items())):
+        command = click.option(_flag(name), name, **given)(command)
     return command
 
 
