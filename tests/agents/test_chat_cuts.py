@@ -10,8 +10,8 @@ import pytest
 
 from tests.agents.endpoint import Endpoint, Reply, calls, says
 from tests.conftest import check_directory
-from tests.redrive.drive import NOBODY, counted_text, events_of
-from zhin_host import AgentSessionHost, create_agent_session_host, tool
+from tests.redrive.drive import counted_text, events_of, leave_as_killed, until_rest
+from zhin_host import create_agent_session_host, tool
 from zhin_host.agents.chat import ChatAgent
 
 RAN: list[str] = []
@@ -48,19 +48,6 @@ def _script(body: Mapping[str, Any]) -> Reply:
             return says("All ", "done: ", results[-1], thinks="Good.")
 
 
-async def _until_rest(host: AgentSessionHost, session_id: str) -> None:
-    """Allow whatever is asked until the turn has ended."""
-    async for event in host.stream(session_id, until="never"):
-        if event["type"] == "input.requested":
-            view = await host.store.view(NOBODY, session_id)
-            if event["data"]["requestId"] in view["pendingRequestIds"]:
-                await host.store.answer(
-                    NOBODY, session_id, event["data"]["requestId"], {"approved": True}, None
-                )
-        if event["type"] == "session.waiting" and not event["data"]["parked"]:
-            return
-
-
 def _done(events: list[dict[str, Any]]) -> list[str]:
     """The actions that have a result."""
     return [event["data"]["toolName"] for event in events if event["type"] == "action.result"]
@@ -73,7 +60,7 @@ async def test_a_turn_cut_down_behind_any_event_ends_as_an_undisturbed_one(tmp_p
         agent = ChatAgent("stub", base_url=endpoint.url, api_key="key", tools=[look_up, publish])
         async with create_agent_session_host(agent, data_dir=whole, fsync="never") as host:
             session_id = (await host.run("go")).session_id
-            await _until_rest(host, session_id)
+            await until_rest(host, session_id)
         events = events_of(whole, session_id)
         assert counted_text(events) == "Looking. All done: published c"
         asked, ran = len(endpoint.requests), len(RAN)
@@ -81,17 +68,11 @@ async def test_a_turn_cut_down_behind_any_event_ends_as_an_undisturbed_one(tmp_p
         lines = (whole / f"{session_id}.ndjson").read_bytes().splitlines(keepends=True)
         for cut in range(4, len(events) + 1):  # the first of them behind message.received
             directory = tmp_path / f"cut-{cut}"
-            directory.mkdir(mode=0o700)
-            for name, content in (
-                (f"{session_id}.ndjson", b"".join(lines[:cut])),
-                (f"{session_id}.open", b"running"),
-            ):
-                (directory / name).write_bytes(content)
-                (directory / name).chmod(0o600)
+            leave_as_killed(directory, session_id, b"".join(lines[:cut]))
             endpoint.requests.clear()
             RAN.clear()
             async with create_agent_session_host(agent, data_dir=directory, fsync="never") as host:
-                await _until_rest(host, session_id)
+                await until_rest(host, session_id)
             where = f"cut behind event {cut - 1}, {events[cut - 1]['type']}"
             after, done = events_of(directory, session_id), _done(events[:cut])
             assert after[-1]["data"]["reason"] == "idle", where

@@ -16,7 +16,7 @@ from langgraph.types import interrupt
 from tests.agents.langgraph_graphs import chat_graph, of
 from tests.agents.langgraph_model import ScriptedModel, calling, echo_results, scripted
 from tests.conftest import check_directory
-from tests.redrive.drive import NOBODY, counted_text, events_of
+from tests.redrive.drive import NOBODY, counted_text, events_of, leave_as_killed
 from zhin_host import AgentSessionHost, create_agent_session_host
 from zhin_host.agents.langgraph import LangGraphAgent
 
@@ -97,13 +97,7 @@ async def test_a_turn_cut_down_behind_any_event_ends_as_an_undisturbed_one(
     lines = (whole / f"{session_id}.ndjson").read_bytes().splitlines(keepends=True)
     for cut in range(4, len(events) + 1):  # the first of them behind message.received
         directory = tmp_path / f"cut-{cut}"
-        directory.mkdir(mode=0o700)
-        for name, content in (
-            (f"{session_id}.ndjson", b"".join(lines[:cut])),
-            (f"{session_id}.open", b"running"),
-        ):
-            (directory / name).write_bytes(content)
-            (directory / name).chmod(0o600)
+        leave_as_killed(directory, session_id, b"".join(lines[:cut]))
         RAN.clear()
         async with create_agent_session_host(agent, data_dir=directory, fsync="never") as host:
             await until_rest(host, session_id)

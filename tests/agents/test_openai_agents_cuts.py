@@ -10,7 +10,7 @@ import pytest
 from agents import Agent, function_tool
 
 from tests.agents.openai_model import Call, ScriptedModel, Think, outputs, say
-from tests.redrive.drive import NOBODY, counted_text, events_of, faults_below, until_rest
+from tests.redrive.drive import NOBODY, counted_text, events_of, faults_below, leave_as_killed, until_rest
 from zhin_host import create_agent_session_host
 from zhin_host.agents.openai_agents import OpenAIAgent, ask_person
 
@@ -99,13 +99,8 @@ def _recorded(events: list[dict[str, Any]], name: str) -> int:
 
 def _keep(whole: Path, session_id: str, at: int, directory: Path) -> None:
     """Make a data directory that holds the events before `at`, as a crash leaves it."""
-    directory.mkdir(mode=0o700)
-    log = directory / f"{session_id}.ndjson"
-    log.write_bytes(b"".join((whole / log.name).read_bytes().splitlines(keepends=True)[:at]))
-    log.chmod(0o600)
-    mark = directory / f"{session_id}.open"
-    mark.write_text("running")
-    mark.chmod(0o600)
+    lines = (whole / f"{session_id}.ndjson").read_bytes().splitlines(keepends=True)
+    leave_as_killed(directory, session_id, b"".join(lines[:at]))
 
 
 async def _go_on(make: Callable[[], Any], whole: Path, session_id: str, at: int, directory: Path) -> None:

@@ -24,7 +24,15 @@ from tests.agents.scripts_pydantic_ai import Script, Thought, Use, told
 from tests.agents.test_pydantic_ai import Town, said
 from tests.agents.test_pydantic_ai_approvals import WAYS, agents
 from tests.hosting import hosting, one
-from tests.redrive.drive import NOBODY, counted_text, events_of, faults_below, until_rest
+from tests.redrive.drive import (
+    NOBODY,
+    counted_text,
+    events_of,
+    faults_below,
+    leave_as_killed,
+    results_of,
+    until_rest,
+)
 from zhin_host import AgentSessionHost, Retry, create_agent_session_host, current_action
 from zhin_host.agents.pydantic_ai import ModelUnavailable, PydanticAIAgent
 from zhin_host.errors import SessionNotFound
@@ -96,31 +104,18 @@ def host_of(agent: Agent[None, Any], directory: Path) -> AgentSessionHost:
     return create_agent_session_host(PydanticAIAgent(agent), data_dir=directory, fsync="never")
 
 
-def _results(events: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {
-        event["data"]["callId"]: event["data"]
-        for event in events
-        if event["type"] == "action.result" and event["data"]["status"] != "cancelled"
-    }
-
-
 def _outputs(events: list[dict[str, Any]]) -> dict[str, Any]:
     """What each call came to, without the times that the library puts into a model's answer."""
     return {
         call: (row["status"], row.get("output", row.get("error")) if row["toolName"] != "model" else None)
-        for call, row in _results(events).items()
+        for call, row in results_of(events).items()
     }
 
 
 def _cut(whole: Path, directory: Path, session_id: str, lines: int) -> None:
     """A directory as a killed host leaves it: the first lines of the log, and the mark of an open turn."""
-    directory.mkdir(mode=0o700)
-    log, mark = directory / f"{session_id}.ndjson", directory / f"{session_id}.open"
     content = (whole / f"{session_id}.ndjson").read_bytes().splitlines(keepends=True)
-    log.write_bytes(b"".join(content[:lines]))
-    mark.write_text("running")
-    for path in (log, mark):
-        path.chmod(0o600)
+    leave_as_killed(directory, session_id, b"".join(content[:lines]))
 
 
 @pytest.mark.timeout(240)
@@ -152,7 +147,7 @@ async def test_a_turn_cut_down_after_any_event_ends_as_an_undisturbed_one(name: 
             continue
         ends = [event["type"] for event in after if event["type"] in ("turn.completed", "turn.failed")]
         assert ends == ["turn.completed"], where
-        done = _results(events[:cut])
+        done = results_of(events[:cut])
         assert [call for call in done if LEDGER[call]] == [], f"{where}: ran again"
         asked = requests - sum(row["toolName"] == "model" for row in done.values())
         assert len(script.asked) == (0 if _is_saved(events[:cut]) else asked), f"{where}: paid again"

@@ -67,9 +67,27 @@ async def until_rest(host: AgentSessionHost, session_id: str, *, is_patient: boo
                 )  # an approval that the agent itself gives up has no answer to wait for
 
 
+def leave_as_killed(directory: Path, session_id: str, log: bytes) -> None:
+    """Make a data directory as a killed host leaves it: so much of one log, and the mark of an open turn."""
+    directory.mkdir(mode=0o700)
+    for suffix, content in ((".ndjson", log), (".open", b"running")):
+        path = directory / f"{session_id}{suffix}"
+        path.write_bytes(content)
+        path.chmod(0o600)
+
+
 def events_of(directory: Path, session_id: str) -> list[dict[str, Any]]:
     """The log, parsed."""
     return [orjson.loads(line) for line in (directory / f"{session_id}.ndjson").read_bytes().splitlines()]
+
+
+def results_of(events: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """callId -> the result that counts."""
+    return {
+        event["data"]["callId"]: event["data"]
+        for event in events
+        if event["type"] == "action.result" and event["data"]["status"] != "cancelled"
+    }
 
 
 def counted_text(events: list[dict[str, Any]]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,6 +14,8 @@ from tests.redrive.drive import (
     faults_below,
     files_below,
     host_of,
+    leave_as_killed,
+    results_of,
     until_rest,
 )
 from zhin_host.errors import SessionNotFound
@@ -38,14 +39,6 @@ async def _go_on(name: str, directory: Path, session_id: str) -> bool:
     return True
 
 
-def _results(events: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {
-        event["data"]["callId"]: event["data"]
-        for event in events
-        if event["type"] == "action.result" and event["data"]["status"] != "cancelled"
-    }
-
-
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("name", AGENTS)
 async def test_a_turn_cut_down_anywhere_ends_as_an_undisturbed_one(name: str, tmp_path: Path) -> None:
@@ -59,14 +52,8 @@ async def test_a_turn_cut_down_anywhere_ends_as_an_undisturbed_one(name: str, tm
     for at, line in enumerate(lines):
         for cut in sorted({1, len(line) // 2, len(line) - 1, len(line)}):
             directory = tmp_path / f"{at}-{cut}"
-            directory.mkdir(mode=0o700)
-            log = directory / f"{session_id}.ndjson"
-            log.write_bytes((whole / f"{session_id}.ndjson").read_bytes()[: offset + cut])
-            log.chmod(0o600)
-            mark = directory / f"{session_id}.open"
-            mark.write_text("running")
-            mark.chmod(0o600)
-            done = _results(events[: at + (cut >= len(line) - 1)])
+            leave_as_killed(directory, session_id, b"".join(lines)[: offset + cut])
+            done = results_of(events[: at + (cut >= len(line) - 1)])
             LEDGER.clear()
             if not await _go_on(name, directory, session_id):
                 assert at + (cut >= len(line) - 1) <= 1, "the session was told of and is gone"
@@ -83,8 +70,8 @@ async def test_a_turn_cut_down_anywhere_ends_as_an_undisturbed_one(name: str, tm
                 event["type"] for event in after if event["type"] in ("turn.completed", "turn.failed")
             ] == ["turn.completed"], where
             assert [call for call in done if LEDGER[call]] == [], f"{where}: ran again"
-            assert {call: row["status"] for call, row in _results(after).items()} == {
-                call: row["status"] for call, row in _results(events).items()
+            assert {call: row["status"] for call, row in results_of(after).items()} == {
+                call: row["status"] for call, row in results_of(events).items()
             }, where
             if name not in BESIDE:
                 assert counted_text(after) == expected, where

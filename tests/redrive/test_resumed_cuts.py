@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.redrive.agents import KEYS, LEDGER
-from tests.redrive.drive import NOBODY, counted_text, events_of, faults_below
+from tests.redrive.drive import NOBODY, counted_text, events_of, faults_below, leave_as_killed
 from tests.redrive.failing import FAILING, WORLD, failing_host, until_done
 from zhin_host.errors import SessionNotFound
 
@@ -67,11 +67,7 @@ async def test_a_resumed_turn_cut_down_anywhere_ends_as_an_undisturbed_one(name:
     for at, line in enumerate(content.splitlines(keepends=True)):
         for cut in sorted({len(line) // 2, len(line) - 1, len(line)}):
             directory = tmp_path / f"{at}-{cut}"
-            directory.mkdir(mode=0o700)
-            for suffix, kept in ((".ndjson", content[: offset + cut]), (".open", b"running")):
-                path = directory / f"{session_id}{suffix}"
-                path.write_bytes(kept)
-                path.chmod(0o600)
+            leave_as_killed(directory, session_id, content[: offset + cut])
             before = events[: at + (cut >= len(line) - 1)]
             done = [call for call, status in _last_results(before).items() if status == "completed"]
             WORLD.level = sum("resumes" in event["data"] for event in before)

@@ -13,7 +13,7 @@ from tests.builders import session_id_of
 from tests.redrive import test_cuts as plain
 from tests.redrive import test_resumed_cuts as resumed
 from tests.redrive.agents import AGENTS, BESIDE
-from tests.redrive.drive import counted_text, events_of
+from tests.redrive.drive import counted_text, events_of, leave_as_killed
 from tests.redrive.failing import FAILING, WORLD
 from zhin_host import events as ev
 from zhin_host.client import View, fold
@@ -57,11 +57,7 @@ async def cut_and_shown(name: str, whole: Path, session_id: str, go_on: GoOn, fo
     lines = (whole / f"{session_id}.ndjson").read_bytes().splitlines(keepends=True)
     for count in range(3, len(lines)):
         directory = folder / str(count)
-        directory.mkdir(mode=0o700)
-        for suffix, kept in ((".ndjson", b"".join(lines[:count])), (".open", b"running")):
-            path = directory / f"{session_id}{suffix}"
-            path.write_bytes(kept)
-            path.chmod(0o600)
+        leave_as_killed(directory, session_id, b"".join(lines[:count]))
         WORLD.level = sum("resumes" in row["data"] for row in rows[:count])
         assert await go_on(name, directory, session_id)
         check_shown(name, events_of(directory, session_id))
